@@ -1,0 +1,44 @@
+// The list of kernels. A row says what a kernel is, why it would refuse a problem, what it costs, how it lays itself out,
+// and how to launch it; core reaches a kernel through these function pointers only.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/plan.hpp"
+
+namespace tilewise {
+
+struct KernelRow {
+    std::string name;  // as profilers show it: "cpu_tiled_forward_bf16_avx512"
+    DeviceKind device = DeviceKind::kCpu;
+    Op op = Op::kForward;
+    std::vector<DType> dtypes;  // of q, k, v
+    int32_t max_head_dim = 0;
+    int32_t max_head_dim_v = 0;
+    std::string features;  // for the support table: "all", or what it lacks
+    int32_t isa = 0;       // Isa of a CPU row, compute capability of a CUDA row
+    // Empty: the row serves the problem. Otherwise the reason, as a sentence for the caller.
+    std::string (*refuse)(const KernelRow&, const Problem&, const DeviceInfo&) = nullptr;
+    // Fills tiling, splits, threads and workspace blocks of a step whose row, problem and sizes are set.
+    void (*layout)(Step&, const DeviceInfo&) = nullptr;
+    // Seconds that the laid out step is predicted to take; only their order matters.
+    double (*cost)(const Step&, const DeviceInfo&) = nullptr;
+    Status (*launch)(const Step&, const Arguments&) = nullptr;
+};
+
+class Registry {
+public:
+    void add(KernelRow row) { rows_.push_back(std::move(row)); }
+    std::span<const KernelRow> rows() const { return rows_; }
+    const KernelRow* find(const std::string& name) const;
+
+private:
+    std::vector<KernelRow> rows_;
+};
+
+// The kernels of this build, filled once by the backends that were compiled in.
+const Registry& default_registry();
+
+}  // namespace tilewise
