@@ -12,6 +12,9 @@
  * distinct workspaces and outputs. Errors: a status, and tilewise_last_error() of the calling thread says which argument, its value and what
  * is allowed. The library never prints and never ends the process. After a status other than TILEWISE_OK no output was written,
  * unless the status is TILEWISE_DEVICE_ERROR.
+ *
+ * Two environment variables are read once, at the first plan: TILEWISE_FORCE_KERNEL names the kernel of every call that its operation fits
+ * and that pins none itself; TILEWISE_NUM_THREADS is the number of CPU threads of every call that asks for none itself.
  */
 #ifndef TILEWISE_TILEWISE_H
 #define TILEWISE_TILEWISE_H
@@ -232,8 +235,8 @@ TILEWISE_API const char* tilewise_plan_kernel(
 TILEWISE_API const char* tilewise_plan_text(const tilewise_plan* plan); /* for people */
 TILEWISE_API const char* tilewise_plan_json(const tilewise_plan* plan);
 
-/* Runs a plan. Shapes and strides are those of the plan, data pointers those of this call. `workspace` holds at least the plan's bytes,
- * 64-byte aligned (null if 0). `stream` is the caller's CUDA stream, null on a CPU; a CPU launch returns when it is done. */
+/* Runs a plan. Shapes, strides and options are those of the plan; data pointers (aligned at least as planned) and the dropout seed and
+ * offset are those of this call. `workspace` holds at least the plan's bytes, 64-byte aligned (null if 0). `stream` is the caller's CUDA stream, null on a CPU; a CPU launch returns when it is done. */
 TILEWISE_API tilewise_status tilewise_launch(const tilewise_plan* plan, const tilewise_attention* attention,
                                              void* workspace, size_t workspace_bytes, void* stream);
 TILEWISE_API tilewise_status tilewise_launch_combine(const tilewise_plan* plan, const tilewise_combination* combination,
@@ -242,6 +245,8 @@ TILEWISE_API tilewise_status tilewise_launch_combine(const tilewise_plan* plan, 
 /* One call: plan (cached by problem and device), then launch. A workspace of tilewise_workspace_bytes is needed. */
 TILEWISE_API tilewise_status tilewise_workspace_bytes(const tilewise_device* device, tilewise_op op,
                                                       const tilewise_attention* attention, size_t* bytes);
+TILEWISE_API tilewise_status tilewise_workspace_bytes_combine(const tilewise_device* device,
+                                                              const tilewise_combination* combination, size_t* bytes);
 TILEWISE_API tilewise_status tilewise_forward(const tilewise_device* device, const tilewise_attention* attention,
                                               void* workspace, size_t workspace_bytes, void* stream);
 TILEWISE_API tilewise_status tilewise_backward(const tilewise_device* device, const tilewise_attention* attention,

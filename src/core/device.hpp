@@ -53,5 +53,7 @@ struct RecordedDevice {
 const std::vector<RecordedDevice>& recorded_devices();
 // One line for people.
 std::string to_string(const DeviceInfo& device);
+// A JSON object: kind, index, recorded, name, and the fields of `cpu` or `cuda`.
+std::string to_json(const DeviceInfo& device);
 
 }  // namespace tilewise

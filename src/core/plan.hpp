@@ -70,6 +70,8 @@ struct Plan {
     Problem problem;
     DeviceInfo device;
     std::vector<Step> steps;
+    std::vector<WorkspaceBlock>
+        shared_blocks;  // what one step leaves for a later one; they lie before every step's own blocks
     int64_t workspace_bytes = 0;
     std::vector<Refusal> refused;
     std::vector<std::string> notes;  // what a user would want to know: a slower path and its cause

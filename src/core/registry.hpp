@@ -38,6 +38,12 @@ private:
     std::vector<KernelRow> rows_;
 };
 
+// The element type that rows are chosen by: of q, of k where there is no q (append), of partial_o (combine).
+DType element_type_of(const Problem& problem);
+
+// A JSON object: name, device, op, dtypes, max_head_dim, max_head_dim_v, isa, features.
+std::string to_json(const KernelRow& row);
+
 // The kernels of this build, filled once by the backends that were compiled in.
 const Registry& default_registry();
 

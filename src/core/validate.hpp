@@ -9,7 +9,18 @@
 
 namespace tilewise {
 
+constexpr int64_t kMaxHeadDim = 256;
+constexpr int64_t kMaxHeadDimV = 512;
+constexpr int32_t kMaxNumSplits = 256;
+constexpr int32_t kMaxNumThreads = 1024;
+// Elements of one tensor and sequences of one call: far above any memory, low enough that no product of sizes leaves 64 bits.
+constexpr int64_t kMaxElements = int64_t{1} << 48;
+constexpr int64_t kMaxBatch = (int64_t{1} << 31) - 1;
+
 Status validate(const Problem& problem);
+
+// A sentence for a valid problem that looks like (batch, heads, length, dim) given as (batch, length, heads, dim); empty otherwise.
+std::string layout_hint(const Problem& problem);
 
 // Pointers: given tensors have a non-null pointer that is aligned to its element (empty tensors may be null).
 Status check_pointers(const Problem& problem, const Arguments& arguments);

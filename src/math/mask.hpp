@@ -59,7 +59,7 @@ TILEWISE_HD IntervalMask resolve_mask(const MaskSpec& spec, int32_t seqlen_q, in
 }
 
 // Floor division for a possibly negative position; divisor > 0.
-TILEWISE_HD int32_t floor_div(int32_t a, int32_t b) { return a >= 0 ? a / b : -((-a + b - 1) / b); }
+TILEWISE_HD int32_t floor_div(int32_t a, int32_t b) { return a >= 0 ? a / b : -(-(a + 1) / b) - 1; }
 
 namespace detail {
 // Ends before clamping; both never decrease with the row.

@@ -61,7 +61,7 @@ TILEWISE_HD Sequence resolve_sequence(const SequenceTable& table, int64_t batch)
     const int64_t leftpad = table.leftpad_k.given() ? table.leftpad_k[batch] : 0;
     s.seqlen_q = static_cast<int32_t>(clamp_to<int64_t>(used_q, 0, s.allocated_q));
     s.first_key = s.k_row + leftpad;
-    s.seqlen_k = static_cast<int32_t>(clamp_to<int64_t>(used_k - leftpad, 0, s.allocated_k));
+    s.seqlen_k = static_cast<int32_t>(max_of<int64_t>(clamp_to<int64_t>(used_k, 0, s.allocated_k) - leftpad, 0));
     return s;
 }
 

@@ -1,0 +1,122 @@
+// The thread pool: every task runs once, workers never share a number at the same time, callers do not disturb each other, nested
+// calls and forked children finish. Run under ThreadSanitizer as well.
+#include "cpu/parallel.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+#if defined(__unix__) || defined(__APPLE__)
+#include <sys/wait.h>
+#include <unistd.h>
+#endif
+
+namespace tilewise::cpu {
+namespace {
+
+std::vector<int> run_and_count(int64_t num_tasks, int num_threads) {
+    std::vector<int> runs(static_cast<size_t>(num_tasks), 0);
+    parallel_for(num_tasks, num_threads, [&](int64_t task, int) noexcept { ++runs[static_cast<size_t>(task)]; });
+    return runs;
+}
+
+TEST(Parallel, RunsEveryTaskOnce) {
+    for (const int64_t tasks : {0, 1, 2, 3, 7, 64, 1000})
+        for (const int threads : {0, 1, 2, 3, 8}) {
+            const std::vector<int> runs = run_and_count(tasks, threads);
+            EXPECT_TRUE(std::all_of(runs.begin(), runs.end(), [](int n) { return n == 1; }))
+                << tasks << " tasks on " << threads << " threads";
+        }
+}
+
+TEST(Parallel, NegativeAndZeroTaskCountsDoNothing) {
+    int calls = 0;
+    parallel_for(0, 4, [&](int64_t, int) noexcept { ++calls; });
+    parallel_for(-3, 4, [&](int64_t, int) noexcept { ++calls; });
+    EXPECT_EQ(calls, 0);
+}
+
+TEST(Parallel, WorkerNumbersAreInRangeAndExclusive) {
+    constexpr int kThreads = 6;
+    std::vector<std::atomic<int>> users(kThreads);
+    std::atomic<bool> out_of_range{false}, shared{false};
+    parallel_for(2000, kThreads, [&](int64_t, int worker) noexcept {
+        if (worker < 0 || worker >= kThreads) {
+            out_of_range = true;
+            return;
+        }
+        if (users[static_cast<size_t>(worker)].fetch_add(1) != 0) shared = true;
+        std::this_thread::yield();
+        users[static_cast<size_t>(worker)].fetch_sub(1);
+    });
+    EXPECT_FALSE(out_of_range);
+    EXPECT_FALSE(shared);
+}
+
+TEST(Parallel, UsesMoreThanOneThread) {
+    // Two tasks that each wait for the other can only finish side by side.
+    std::atomic<int> arrived{0};
+    parallel_for(2, 2, [&](int64_t, int) noexcept {
+        ++arrived;
+        while (arrived.load() < 2) std::this_thread::yield();
+    });
+    EXPECT_EQ(arrived.load(), 2);
+}
+
+TEST(Parallel, NestedCallsRunInline) {
+    std::atomic<int64_t> sum{0};
+    std::atomic<bool> moved{false};
+    parallel_for(8, 4, [&](int64_t, int) noexcept {
+        const std::thread::id outer = std::this_thread::get_id();
+        parallel_for(10, 4, [&](int64_t inner, int worker) noexcept {
+            if (std::this_thread::get_id() != outer || worker != 0) moved = true;
+            sum += inner;
+        });
+    });
+    EXPECT_EQ(sum.load(), 8 * 45);
+    EXPECT_FALSE(moved);
+}
+
+TEST(Parallel, ConcurrentCallersGetTheirOwnResults) {
+    constexpr int kCallers = 5;
+    std::vector<int64_t> sums(kCallers, 0);
+    std::vector<std::thread> callers;
+    for (size_t caller = 0; caller < kCallers; ++caller)
+        callers.emplace_back([&sums, caller] {
+            for (int round = 0; round < 40; ++round) {
+                std::vector<int64_t> values(57, 0);
+                parallel_for(57, 3, [&](int64_t task, int) noexcept { values[static_cast<size_t>(task)] = task; });
+                sums[caller] += std::accumulate(values.begin(), values.end(), int64_t{0});
+            }
+        });
+    for (std::thread& caller : callers) caller.join();
+    for (const int64_t sum : sums) EXPECT_EQ(sum, 40 * 57 * 56 / 2);
+}
+
+// ThreadSanitizer does not follow threads that start in the child of a process with threads.
+#if (defined(__unix__) || defined(__APPLE__)) && !defined(__SANITIZE_THREAD__)
+TEST(Parallel, ForkedChildFinishesAndExitsCleanly) {
+    run_and_count(100, 4);
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+        alarm(20);  // a hang becomes a failure
+        const std::vector<int> runs = run_and_count(100, 4);
+        std::exit(std::all_of(runs.begin(), runs.end(), [](int n) { return n == 1; }) ? 0 : 1);
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFEXITED(status));
+    EXPECT_EQ(WEXITSTATUS(status), 0);
+    const std::vector<int> runs = run_and_count(100, 4);
+    EXPECT_TRUE(std::all_of(runs.begin(), runs.end(), [](int n) { return n == 1; }));
+}
+#endif
+
+}  // namespace
+}  // namespace tilewise::cpu
