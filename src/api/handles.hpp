@@ -1,0 +1,23 @@
+// What the opaque handles of the C header point to.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "api/devices.hpp"
+#include "core/plan.hpp"
+#include "tilewise/tilewise.h"
+
+struct tilewise_device {
+    const tilewise::api::KnownDevice* known;
+    std::string json;
+};
+
+// Immutable but for the texts, which are written when someone first reads them: most plans are launched and never printed.
+struct tilewise_plan {
+    tilewise::Plan plan;
+    std::string kernel;
+    mutable std::once_flag text_written, json_written;
+    mutable std::string text, json;
+};
