@@ -1,0 +1,83 @@
+// Runs the problem of a seed and judges it: a well-formed one must be computed right, an ill-formed one must be refused with a message that names an
+// argument and with no memory changed.
+#include <fmt/format.h>
+
+#include "conformance/compare.hpp"
+#include "conformance/corruption.hpp"
+#include "conformance/element.hpp"
+#include "conformance/random_problem.hpp"
+
+namespace tilewise::conformance {
+
+namespace {
+
+using Kind = RandomVerdict::Kind;
+
+std::string described(uint64_t seed, const RandomProblem& problem) {
+    return fmt::format("seed {}: {} {}{}{}", seed, name_of(problem.dtype), to_string(problem.spec),
+                       problem.kernel.empty() ? "" : " on ", problem.kernel);
+}
+
+RandomVerdict wrong(uint64_t seed, const RandomProblem& problem, const std::string& fault) {
+    return {Kind::kWrong, fault + "\n  " + described(seed, problem)};
+}
+
+bool names_an_argument(const std::string& message) {
+    return is_argument_name(message.substr(0, message.find_first_of(":[ ")));
+}
+
+RandomVerdict check_well_formed(const Device& device, uint64_t seed, const RandomProblem& problem, Instance& instance) {
+    const Expectation expectation = evaluate(instance);
+    const Outcome outcome = run_kernel(device, instance, problem.kernel);
+    if (outcome.status == Status::kUnsupported && outcome.damage.empty()) return {Kind::kRefused, outcome.message};
+    if (!outcome.ok()) return wrong(seed, problem, "refused: " + outcome.message);
+    // The oracle itself is held against the tests' own computation.
+    const bool judged_by_oracle = problem.dtype != DType::kF64 && problem.spec.op != Op::kAppend;
+    if (!judged_by_oracle) {
+        const Verdict verdict = compare(instance, expectation, outcome, nullptr);
+        return verdict.ok() ? RandomVerdict{} : wrong(seed, problem, verdict.fault);
+    }
+    const Outcome oracle = run_oracle(device, instance);
+    if (!oracle.ok()) return wrong(seed, problem, "the oracle refused: " + oracle.message);
+    const Verdict verdict = compare(instance, expectation, outcome, &oracle);
+    return verdict.ok() ? RandomVerdict{} : wrong(seed, problem, verdict.fault);
+}
+
+RandomVerdict check_ill_formed(const Device& device, uint64_t seed, const RandomProblem& problem, Instance& instance) {
+    Random random(seed ^ 0x5eed);
+    Corruption corruption;
+    for (int attempt = 0; attempt < 20 && corruption.names.empty() && random.chance(0.8); ++attempt)
+        corruption = corrupt_values(instance, random);
+    const CallEdit edit = [&](Attention& attention) {
+        while (corruption.names.empty()) corruption = corrupt_call(instance, attention, random);
+    };
+    const Outcome outcome = run_kernel(device, instance, problem.kernel, edit);
+    const std::string subject = "a call with " + corruption.what;
+    if (outcome.ok()) return wrong(seed, problem, subject + " was not refused");
+    if (!outcome.damage.empty()) return wrong(seed, problem, subject + " was refused, but " + outcome.damage);
+    if (outcome.status != Status::kInvalidArgument)
+        return wrong(seed, problem,
+                     fmt::format("{} got status {}: {}", subject, static_cast<int>(outcome.status), outcome.message));
+    for (const auto& [slot, output] : outcome.outputs)
+        for (size_t i = 0; i < output.unwritten.size(); ++i)
+            if (instance.at(slot).access == Access::kOut && output.unwritten[i] == 0)
+                return wrong(seed, problem, fmt::format("{} was refused, but {} was written", subject, name_of(slot)));
+    bool named = names_an_argument(outcome.message);
+    bool expected = false;
+    for (const std::string& name : corruption.names)
+        expected = expected || outcome.message.find(name) != std::string::npos;
+    if (!named || !expected)
+        return wrong(seed, problem, fmt::format("{} was refused with \"{}\"", subject, outcome.message));
+    return {Kind::kRefused, outcome.message};
+}
+
+}  // namespace
+
+RandomVerdict check_random_problem(const Device& device, uint64_t seed) {
+    const RandomProblem problem = random_problem(seed);
+    Instance instance = make_instance(problem.spec, problem.dtype);
+    return problem.ill_formed ? check_ill_formed(device, seed, problem, instance)
+                              : check_well_formed(device, seed, problem, instance);
+}
+
+}  // namespace tilewise::conformance
