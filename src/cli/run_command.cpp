@@ -1,0 +1,258 @@
+// `tilewise run`: q, k, v from files, options as flags -> o and lse in files. Long work is cut into independent parts (whole
+// sequences or groups of heads) so that its progress can be shown; every part runs the kernel of the whole call's plan.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "atomic_file.hpp"
+#include "commands.hpp"
+#include "error.hpp"
+#include "flags.hpp"
+#include "progress.hpp"
+#include "slots.hpp"
+#include "tensor_file.hpp"
+#include "work.hpp"
+
+namespace tilewise::cli {
+namespace {
+
+// A part takes around a tenth of a second to a few seconds, depending on the machine.
+constexpr double kPartFlops = 2e10;
+
+struct RunFlags {
+    std::map<std::string, std::string> places;  // argument -> file
+    std::string input;
+    std::string out;
+    std::string lse;
+    bool force = false;
+    std::string device = "cpu";
+    MaskFlags mask;
+    ScoreFlags score;
+    ExecFlags exec;
+};
+
+struct FileArgument {
+    const char* name;  // of the slot
+    const char* help;
+};
+constexpr FileArgument kFileArguments[] = {
+    {"q", "(batch, seqlen_q, heads, head_dim), or packed (total_q, heads, head_dim)"},
+    {"k", "(batch, seqlen_k, heads_kv, head_dim), packed, or paged (pages, page_size, heads_kv, head_dim)"},
+    {"v", "like k, with head_dim_v"},
+    {"mask", "bool, broadcast to (batch, heads, seqlen_q, seqlen_k): true is visible"},
+    {"bias", "added to the scores, broadcast likewise"},
+    {"alibi_slopes", "f32 (heads) or (batch, heads)"},
+    {"sink", "f32 (heads)"},
+    {"cu_seqlens_q", "(batch + 1): first row of each packed sequence"},
+    {"cu_seqlens_k", "(batch + 1)"},
+    {"seqused_q", "(batch): queries in use"},
+    {"seqused_k", "(batch): keys in use"},
+    {"leftpad_k", "(batch): first valid key"},
+    {"prefix_lens", "(batch): keys that every query sees"},
+    {"key_begin", "(batch, seqlen_q): first key of each query"},
+    {"key_end", "(batch, seqlen_q): end of each query's keys"},
+    {"page_table", "(batch, max_pages): page ids"},
+    {"cache_batch_idx", "(batch): cache row of each sequence"},
+};
+
+const Slot& slot_named(const std::string& name) {
+    const auto all = slots();
+    return *std::find_if(all.begin(), all.end(), [&](const Slot& slot) { return slot.name == name; });
+}
+
+// numpy makes 64-bit integers unless told otherwise; lengths and ids that fit are taken.
+HostTensor narrowed(const std::string& name, HostTensor tensor) {
+    if (tensor.dtype() != DType::kI64 || !tensor.is_contiguous()) return tensor;
+    HostTensor result(name, DType::kI32, tensor.shape());
+    const auto wide = tensor.as<int64_t>();
+    for (size_t i = 0; i < wide.size(); ++i) {
+        if (wide[i] != static_cast<int32_t>(wide[i]))
+            throw Failure(fmt::format("{}: {} does not fit into 32 bits", name, wide[i]));
+        result.as<int32_t>()[i] = static_cast<int32_t>(wide[i]);
+    }
+    return result;
+}
+
+class Runner {
+public:
+    explicit Runner(const RunFlags& flags) : flags_(flags) {}
+
+    void run() {
+        check_outputs();
+        read_inputs();
+        make_outputs();
+        const auto start = std::chrono::steady_clock::now();
+        const std::string kernel = compute();
+        const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+        write_outputs();
+        fmt::print("{} in {:.3f} s ({:.3g} TFLOP/s)\n", kernel, seconds, forward_flops(call_) / seconds * 1e-12);
+        fmt::print("out  {}  {}\n", to_text(call_.o), flags_.out);
+        if (call_.lse.given())
+            fmt::print("lse  {}  {}\n", to_text(call_.lse), flags_.lse.empty() ? flags_.out : flags_.lse);
+    }
+
+private:
+    bool one_file() const { return flags_.lse.empty() && format_of("out", flags_.out) == TensorFormat::kSafetensors; }
+
+    void check_outputs() const {
+        format_of("out", flags_.out);
+        check_can_write(flags_.out, flags_.force);
+        if (flags_.lse.empty()) return;
+        format_of("lse", flags_.lse);
+        if (flags_.lse == flags_.out)
+            throw UsageError("lse: is the same file as out; without --lse both go into one .safetensors file");
+        check_can_write(flags_.lse, flags_.force);
+    }
+
+    void read_inputs() {
+        for (const FileArgument& argument : kFileArguments) {
+            const std::string name = argument.name;
+            std::string place = flags_.places.count(name) > 0 ? flags_.places.at(name) : "";
+            const bool needed = name == "q" || name == "k" || name == "v";
+            if (place.empty() && !flags_.input.empty() && (needed || has_tensor(name, flags_.input)))
+                place = flags_.input;
+            if (place.empty() && needed)
+                throw UsageError(fmt::format("{}: no file is given; --{} or --input names one", name, name));
+            if (place.empty()) continue;
+            HostTensor& tensor = memory_[name] = narrowed(name, load_tensor(name, place));
+            slot_named(name).of(call_) = tensor.view(name);
+        }
+        call_.mask = with_tensors(mask_of(flags_.mask), call_.mask);
+        call_.score = with_tensors(score_of(flags_.score), call_.score);
+        call_.options = options_of(flags_.exec);
+    }
+    static Mask with_tensors(Mask options, const Mask& tensors) {
+        options.prefix_lens = tensors.prefix_lens;
+        options.mask = tensors.mask;
+        options.key_begin = tensors.key_begin;
+        options.key_end = tensors.key_end;
+        return options;
+    }
+    static Score with_tensors(Score options, const Score& tensors) {
+        options.alibi_slopes = tensors.alibi_slopes;
+        options.bias = tensors.bias;
+        options.sink = tensors.sink;
+        return options;
+    }
+
+    // Shapes that make no sense are left to the library, which names the argument: outputs are made only where q has its axes.
+    void make_outputs() {
+        const Tensor& q = call_.q;
+        if (q.rank() != 3 && q.rank() != 4) {
+            throw UsageError(fmt::format(
+                "q: {}; (batch, seqlen_q, heads, head_dim) or (total_q, heads, head_dim) is allowed", to_text(q)));
+        }
+        const Tensor& v = call_.v;
+        std::vector<int64_t> rows, lse;
+        for (int32_t axis = 0; axis + 1 < q.rank(); ++axis) rows.push_back(q.size(axis));
+        lse = q.rank() == 3 ? std::vector{rows[1], rows[0]} : std::vector{rows[0], rows[2], rows[1]};
+        rows.push_back(v.rank() > 0 ? v.size(v.rank() - 1) : 0);
+        HostTensor& out = memory_["out"] = HostTensor("out", q.dtype(), rows);
+        call_.o = out.view("out");
+        if (flags_.lse.empty() && !one_file()) return;
+        HostTensor& log_sums = memory_["lse"] =
+            HostTensor("lse", q.dtype() == DType::kF64 ? DType::kF64 : DType::kF32, lse);
+        call_.lse = log_sums.view("lse");
+    }
+
+    // Independent parts of the call: whole sequences where they are not packed, groups of heads in any case. Dropout counts
+    // absolute heads and sequences, so it is not cut.
+    std::vector<Part> parts() const {
+        const CallSizes sizes = sizes_of(call_);
+        const double wanted = forward_flops(call_) / kPartFlops;
+        if (call_.score.dropout_p > 0 || wanted < 2) return {Part{}};
+        const int64_t batches = sizes.ragged ? 1 : sizes.batch;
+        const auto limit = static_cast<int64_t>(std::min(wanted, 1e9));
+        const int64_t batch_cuts = std::clamp<int64_t>(limit, 1, batches);
+        const int64_t head_cuts = std::clamp<int64_t>(limit / batch_cuts, 1, sizes.heads_kv);
+        std::vector<Part> result;
+        for (int64_t i = 0; i < batch_cuts * head_cuts; ++i) {
+            const auto piece = [](int64_t index, int64_t cuts, int64_t size) {
+                const int64_t begin = index * size / cuts;
+                return Range{begin, (index + 1) * size / cuts - begin};
+            };
+            Part part;
+            if (batch_cuts > 1) part.batch = piece(i / head_cuts, batch_cuts, batches);
+            if (head_cuts > 1) part.heads_kv = piece(i % head_cuts, head_cuts, sizes.heads_kv);
+            result.push_back(part);
+        }
+        return result;
+    }
+
+    // Returns the name of the kernel that ran.
+    std::string compute() {
+        const Device device = open_device(flags_.device);
+        Workspace workspace;
+        const Plan whole(device, Op::kForward, call_);
+        const std::vector<Part> list = parts();
+        if (list.size() == 1) {
+            whole.launch(call_, workspace);
+            return whole.kernel();
+        }
+        Attention pinned = call_;
+        pinned.options.kernel = whole.kernel();
+        pinned.options.num_splits = nlohmann::json::parse(whole.json()).at("steps").back().at("num_splits");
+        Progress progress("run", static_cast<int64_t>(list.size()));
+        for (size_t i = 0; i < list.size(); ++i) {
+            progress.show(static_cast<int64_t>(i), "parts");
+            forward(device, part_of(pinned, list[i]), workspace);
+        }
+        return whole.kernel();
+    }
+
+    void write_outputs() const {
+        std::vector<NamedTensor> tensors{{"out", &memory_.at("out")}};
+        if (one_file()) tensors.push_back({"lse", &memory_.at("lse")});
+        save_tensors(flags_.out, tensors, flags_.force);
+        if (flags_.lse.empty()) return;
+        const NamedTensor lse{"lse", &memory_.at("lse")};
+        save_tensors(flags_.lse, std::span(&lse, 1), flags_.force);
+    }
+
+    const RunFlags& flags_;
+    std::map<std::string, HostTensor> memory_;
+    Attention call_;
+};
+
+std::string flag_of(std::string name) {
+    std::replace(name.begin(), name.end(), '_', '-');
+    return "--" + name;
+}
+
+}  // namespace
+
+void add_run(CLI::App& app, int&) {
+    CLI::App* command = app.add_subcommand("run", "attention of tensors in .npy or .safetensors files");
+    const auto flags = std::make_shared<RunFlags>();
+    command->footer("FILE is NAME.npy or NAME.safetensors[:TENSOR]; bf16 in .npy is the void type V2.");
+    for (const FileArgument& argument : kFileArguments) {
+        command->add_option(flag_of(argument.name), flags->places[argument.name], argument.help)
+            ->type_name("FILE")
+            ->group("Inputs");
+    }
+    command
+        ->add_option("--input", flags->input, "a .safetensors file with all inputs by their names (q, k, v, bias, ...)")
+        ->type_name("FILE")
+        ->group("Inputs");
+    command->add_option("--out", flags->out, "where o goes; a .safetensors file takes lse too")
+        ->required()
+        ->type_name("FILE")
+        ->group("Outputs");
+    command->add_option("--lse", flags->lse, "where lse goes, if to a file of its own")
+        ->type_name("FILE")
+        ->group("Outputs");
+    command->add_flag("--force", flags->force, "replace files that exist")->group("Outputs");
+    command->add_option("--device", flags->device, "a device of this machine")
+        ->capture_default_str()
+        ->group("Execution");
+    add_flags(*command, flags->mask);
+    add_flags(*command, flags->score);
+    add_flags(*command, flags->exec);
+    command->callback([flags] { Runner(*flags).run(); });
+}
+
+}  // namespace tilewise::cli
