@@ -52,7 +52,7 @@ HeadContext head_context(const View& view, int64_t batch, int64_t head_q) {
     context.mask = view.mask_of(batch, context.sequence);
     context.modifier = view.modifier_of(batch, head_q, context.sequence);
     context.sink = static_cast<double>(view.sink_of(head_q));
-    context.keep_scale = 1.0 / (1.0 - static_cast<double>(view.step->problem.score.dropout_p));
+    context.keep_scale = 1.0 / (1.0 - static_cast<double>(view.launch.step->problem.score.dropout_p));
     return context;
 }
 

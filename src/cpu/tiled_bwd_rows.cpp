@@ -15,7 +15,7 @@ void prepare_block(const Backward& backward, const RowBlock& block) {
     const RowGroup group = group_of(view, block.batch, block.head_kv);
     const Sequence& s = group.sequence;
     const int count = static_cast<int>(std::min<int64_t>(kRowsOfTask, group.num_rows() - block.first_row));
-    const RowTensor grad_lse = row_tensor(*backward.step, *view.arguments, Arg::kGradLse);
+    const RowTensor grad_lse = row_tensor(*backward.step, *view.launch.arguments, Arg::kGradLse);
     void *o[kRowsOfTask], *grad_o[kRowsOfTask];
     float dots[kRowsOfTask];
     query_addresses(group, view.o, block.first_row, count, o);

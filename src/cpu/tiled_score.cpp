@@ -26,7 +26,7 @@ void gather_bias(const TileOps& ops, const RowGroup& group, const TileSpan& span
 
 // One byte a key, for a whole number of vectors.
 void gather_mask_row(const RowGroup& group, const TileSpan& span, int64_t row, uint8_t* allowed) {
-    const PairTensor& mask = group.view->mask;
+    const PairTensor& mask = group.view->visibility.mask;
     const unsigned char* bytes = pair_row(mask, group, row, span.first_key);
     if (mask.dtype == DType::kBits) {
         for (int j = 0; j < span.num_keys; ++j) {
@@ -99,13 +99,13 @@ ScoreScratch carve_scores(Carver& carver, const ScoreTraits& traits, int num_row
 }
 
 float exponent_scale(const View& view, const ScoreTraits& traits) {
-    const double scale = traits.modified() ? 1.0 : static_cast<double>(softmax_scale_of(view.step->problem));
+    const double scale = traits.modified() ? 1.0 : static_cast<double>(softmax_scale_of(view.launch.step->problem));
     return static_cast<float>(scale * kLog2E);
 }
 
 void modify_tile(const TileOps& ops, const RowGroup& group, const TileSpan& span, const Interval* visible,
                  const ScoreScratch& scratch, float* scores) {
-    const Problem& problem = group.view->step->problem;
+    const Problem& problem = group.view->launch.step->problem;
     const ScoreTraits traits = score_traits(problem);
     if (!traits.modified()) return;
     if (traits.has_bias) gather_bias(ops, group, span, scratch);

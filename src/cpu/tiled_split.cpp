@@ -85,7 +85,7 @@ SplitOutput split_output(const Step& step, const Arguments& arguments) {
 void merge_splits(const View& view, const TileOps& ops, const SplitOutput& splits) {
     const int64_t heads = view.sizes.num_heads_kv;
     const int64_t blocks = ceil_div(view.sizes.max_seqlen_q * view.sizes.gqa_ratio(), kRowsOfMergeTask);
-    parallel_for(view.sizes.batch * heads * blocks, view.step->num_threads, [&](int64_t task, int) noexcept {
+    parallel_for(view.sizes.batch * heads * blocks, view.launch.step->num_threads, [&](int64_t task, int) noexcept {
         const RowGroup group = group_of(view, task / heads / blocks, task / blocks % heads);
         const int64_t first = task % blocks * kRowsOfMergeTask;
         const int64_t end = std::min(first + kRowsOfMergeTask, group.num_rows());

@@ -76,8 +76,7 @@ IntVector int_vector(const Step& step, const Arguments& arguments, Arg arg) {
 
 View make_view(const Step& step, const Arguments& arguments) {
     View view;
-    view.step = &step;
-    view.arguments = &arguments;
+    view.launch = {&step, &arguments};
     view.sizes = step.sizes;
     view.sequences = sequence_table(step, arguments);
     if (const TensorDesc& t = step.problem[Arg::kPageTable]; t.given())
@@ -88,17 +87,16 @@ View make_view(const Step& step, const Arguments& arguments) {
     view.v = head_tensor(step, arguments, Arg::kV);
     view.o = head_tensor(step, arguments, Arg::kO);
     view.lse = row_tensor(step, arguments, Arg::kLse);
-    view.mask = pair_tensor(step, arguments, Arg::kMask);
+    view.visibility = {pair_tensor(step, arguments, Arg::kMask), row_int_tensor(step, arguments, Arg::kKeyBegin),
+                       row_int_tensor(step, arguments, Arg::kKeyEnd)};
     view.bias = pair_tensor(step, arguments, Arg::kBias);
-    view.key_begin = row_int_tensor(step, arguments, Arg::kKeyBegin);
-    view.key_end = row_int_tensor(step, arguments, Arg::kKeyEnd);
     view.dropout = dropout_of(step.problem.score);
     return view;
 }
 
 IntervalMask View::mask_of(int64_t batch, const Sequence& s) const {
-    MaskSpec spec = step->problem.mask;
-    const IntVector prefixes = int_vector(*step, *arguments, Arg::kPrefixLens);
+    MaskSpec spec = launch.step->problem.mask;
+    const IntVector prefixes = int_vector(*launch.step, *launch.arguments, Arg::kPrefixLens);
     if (prefixes.given()) spec.prefix = prefixes[batch];
     return resolve_mask(spec, s.seqlen_q, s.seqlen_k);
 }
@@ -106,13 +104,14 @@ IntervalMask View::mask_of(int64_t batch, const Sequence& s) const {
 Interval View::keys_of(const IntervalMask& interval_mask, int64_t batch, const Sequence& s, int32_t row) const {
     Interval keys = row_interval(interval_mask, row);
     const int64_t absolute = s.q_row + row;
-    if (key_begin.given()) keys = intersect(keys, {key_begin.at(batch, absolute), s.seqlen_k});
-    if (key_end.given()) keys = intersect(keys, {0, key_end.at(batch, absolute)});
+    if (visibility.key_begin.given()) keys = intersect(keys, {visibility.key_begin.at(batch, absolute), s.seqlen_k});
+    if (visibility.key_end.given()) keys = intersect(keys, {0, visibility.key_end.at(batch, absolute)});
     return keys;
 }
 
 bool View::mask_allows(int64_t batch, int64_t head_q, int64_t row, int64_t key) const {
-    if (!mask.given()) return true;
+    if (!visibility.mask.given()) return true;
+    const PairTensor& mask = visibility.mask;
     const auto* bytes = static_cast<const uint8_t*>(mask.data);
     if (mask.dtype == DType::kBits) return bytes[mask.offset(batch, head_q, row, key / 8)] >> (key % 8) & 1;
     return bytes[mask.offset(batch, head_q, row, key)] != 0;
@@ -120,22 +119,23 @@ bool View::mask_allows(int64_t batch, int64_t head_q, int64_t row, int64_t key) 
 
 ScoreModifier View::modifier_of(int64_t batch, int64_t head_q, const Sequence& s) const {
     ScoreModifier m;
-    m.softmax_scale = softmax_scale_of(step->problem);
-    m.softcap = step->problem.score.softcap;
-    const TensorDesc& t = step->problem[Arg::kAlibiSlopes];
+    m.softmax_scale = softmax_scale_of(launch.step->problem);
+    m.softcap = launch.step->problem.score.softcap;
+    const TensorDesc& t = launch.step->problem[Arg::kAlibiSlopes];
     if (t.given()) {
         const int64_t offset =
             t.rank == 1 ? head_q * stride_of(t, 0) : batch * stride_of(t, 0) + head_q * stride_of(t, 1);
-        m.alibi_slope = static_cast<const float*>(pointer_of(*step, *arguments, Arg::kAlibiSlopes))[offset];
+        m.alibi_slope =
+            static_cast<const float*>(pointer_of(*launch.step, *launch.arguments, Arg::kAlibiSlopes))[offset];
         m.alibi_offset = s.seqlen_k - s.seqlen_q;
     }
     return m;
 }
 
 float View::sink_of(int64_t head_q) const {
-    const TensorDesc& t = step->problem[Arg::kSink];
+    const TensorDesc& t = launch.step->problem[Arg::kSink];
     if (!t.given()) return negative_infinity();
-    return static_cast<const float*>(pointer_of(*step, *arguments, Arg::kSink))[head_q * stride_of(t, 0)];
+    return static_cast<const float*>(pointer_of(*launch.step, *launch.arguments, Arg::kSink))[head_q * stride_of(t, 0)];
 }
 
 double load_element(const void* data, DType dtype, int64_t offset) {

@@ -63,6 +63,12 @@ struct RowIntTensor {
     int32_t at(int64_t batch, int64_t row) const { return data[batch * batch_stride + row * row_stride]; }
 };
 
+// What hides keys besides position: a flag a (row, key) pair, and explicit intervals [key_begin, key_end) of the rows.
+struct Visibility {
+    PairTensor mask;
+    RowIntTensor key_begin, key_end;
+};
+
 struct PageTable {
     const int32_t* data = nullptr;  // (rows, max_pages); null: not paged
     int64_t row_stride = 0;
@@ -76,18 +82,22 @@ struct Dropout {
     float keep_scale = 1.0f;  // 1 / (1 - dropout_p)
 };
 
-// Pointers to step and arguments live as long as the launch that made the view.
+// What is launched; both live as long as the launch that made the view.
+struct Launch {
+    const Step* step = nullptr;
+    const Arguments* arguments = nullptr;
+};
+
 struct View {
     Sizes sizes;
     SequenceTable sequences;
     PageTable pages;
     HeadTensor q, k, v, o;
     RowTensor lse;
-    PairTensor mask, bias;
-    RowIntTensor key_begin, key_end;
+    PairTensor bias;
+    Visibility visibility;
     Dropout dropout;
-    const Step* step = nullptr;
-    const Arguments* arguments = nullptr;
+    Launch launch;
 
     // Place of key `key` (counted from the first valid one) of a sequence in k and v.
     KeyPlace place_of(const Sequence& s, int64_t key) const {
