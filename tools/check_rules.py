@@ -179,7 +179,8 @@ def library_output(source):
 
 
 def environment_read(source):
-    if not source.is_cpp or source.is_under("tests"):
+    """Tests and benchmarks may look at what others read: the test runner's folders, the settings of a peer."""
+    if not source.is_cpp or source.is_under("tests", "bench"):
         return
     tokens = [t for t in source.tokens if t.kind not in ("comment", "directive")]
     for index, token in enumerate(tokens):

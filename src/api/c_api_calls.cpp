@@ -44,7 +44,7 @@ template <class Read> tilewise_status query_bytes(const tilewise_device* device,
 
 tilewise_status tilewise_workspace_bytes(const tilewise_device* device, tilewise_op op,
                                          const tilewise_attention* attention, size_t* bytes) {
-    return query_bytes(device, bytes, [&](Call* call) { return read_call(op, attention, call); });
+    return query_bytes(device, bytes, [&](Call* call) { return read_call(number_of(op), attention, call); });
 }
 
 tilewise_status tilewise_workspace_bytes_combine(const tilewise_device* device, const tilewise_combination* combination,

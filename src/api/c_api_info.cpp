@@ -2,6 +2,7 @@
 #include <memory>
 #include <vector>
 
+#include "api/convert.hpp"
 #include "api/devices.hpp"
 #include "api/fence.hpp"
 #include "api/handles.hpp"
@@ -49,7 +50,7 @@ const char* tilewise_version(void) {
 }
 
 const char* tilewise_status_name(tilewise_status status) {
-    switch (status) {
+    switch (number_of(status)) {
     case TILEWISE_OK: return "ok";
     case TILEWISE_INVALID_ARGUMENT: return "invalid argument";
     case TILEWISE_UNSUPPORTED: return "unsupported";

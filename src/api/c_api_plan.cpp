@@ -39,8 +39,9 @@ template <class Read> Status launch_plan(const tilewise_plan* handle, const Laun
 
 tilewise_status tilewise_plan_create(const tilewise_device* device, tilewise_op op, const tilewise_attention* attention,
                                      tilewise_plan** plan) {
-    return fenced(
-        [&] { return create_plan(device, plan, [&](Call* call) { return read_call(op, attention, call); }); });
+    return fenced([&] {
+        return create_plan(device, plan, [&](Call* call) { return read_call(number_of(op), attention, call); });
+    });
 }
 
 tilewise_status tilewise_plan_create_combine(const tilewise_device* device, const tilewise_combination* combination,
@@ -78,7 +79,7 @@ tilewise_status tilewise_launch(const tilewise_plan* plan, const tilewise_attent
         return launch_plan(plan, {workspace, workspace_bytes, stream}, [&](Call* call) -> Status {
             if (plan->plan.problem.op == Op::kCombine)
                 return Status::invalid("plan: was made for combine; launch it with tilewise_launch_combine");
-            return read_call(static_cast<tilewise_op>(plan->plan.problem.op), attention, call);
+            return read_call(static_cast<int32_t>(plan->plan.problem.op), attention, call);
         });
     });
 }

@@ -21,6 +21,11 @@ namespace tilewise::api {
 
 namespace {
 
+// Core's enumerations have the numbers of the C header.
+static_assert(int{TILEWISE_BITS} == static_cast<int>(DType::kBits));
+static_assert(int{TILEWISE_COMBINE} == static_cast<int>(Op::kCombine));
+static_assert(int{TILEWISE_INTERNAL} == static_cast<int>(StatusCode::kInternal));
+
 struct Field {
     Arg arg;
     size_t offset;  // of a tilewise_tensor in the struct
@@ -160,7 +165,7 @@ Status read_tensors(const void* owner, std::span<const Field> fields, Call* call
 // A distance in keys. Beyond the longest sequence all distances mean the same.
 Status narrow(const char* name, int64_t value, int32_t* narrowed) {
     if (value < std::numeric_limits<int32_t>::min())
-        return Status::invalid(fmt::format("{}: {}; at least 0 is allowed", name, value));
+        return Status::invalid(fmt::format("{}: {} is negative; a number of keys is allowed", name, value));
     *narrowed = static_cast<int32_t>(std::min<int64_t>(value, kMaxSeqlen));
     return {};
 }
@@ -221,15 +226,14 @@ Status read_options(const tilewise_options& options, ExecSpec* spec) {
 
 }  // namespace
 
-Status read_call(tilewise_op op, const tilewise_attention* attention, Call* call) {
+Status read_call(int32_t op, const tilewise_attention* attention, Call* call) {
     if (op == TILEWISE_COMBINE)
         return Status::invalid(
             "op: TILEWISE_COMBINE does not take a tilewise_attention; use the *_combine functions with a "
             "tilewise_combination");
-    if (static_cast<int>(op) < TILEWISE_FORWARD || static_cast<int>(op) > TILEWISE_COMBINE)
-        return Status::invalid(fmt::format("op: {} is unknown; {} (forward) to {} (append) are allowed",
-                                           static_cast<int>(op), static_cast<int>(TILEWISE_FORWARD),
-                                           static_cast<int>(TILEWISE_APPEND)));
+    if (op < TILEWISE_FORWARD || op > TILEWISE_COMBINE)
+        return Status::invalid(fmt::format("op: {} is unknown; {} (forward) to {} (append) are allowed", op,
+                                           int32_t{TILEWISE_FORWARD}, int32_t{TILEWISE_APPEND}));
     Sized<tilewise_attention> given;
     if (Status status = given.read("tilewise_attention", attention, kAttentionSizes); !status.ok()) return status;
     Problem& problem = call->problem;

@@ -3,6 +3,9 @@
 // without the flag that makes them hold. Everything else is validate's.
 #pragma once
 
+#include <cstdint>
+#include <cstring>
+
 #include "core/plan.hpp"
 #include "core/problem.hpp"
 #include "core/status.hpp"
@@ -15,7 +18,16 @@ struct Call {
     Arguments arguments;
 };
 
-Status read_call(tilewise_op op, const tilewise_attention* attention, Call* call);
+// The number of an enumerator that came from C, where it may be any: to read it as the enumeration would be undefined behaviour.
+template <class Enumeration> int32_t number_of(const Enumeration& enumerator) {
+    static_assert(sizeof(Enumeration) == sizeof(int32_t));
+    int32_t number;
+    std::memcpy(&number, &enumerator, sizeof number);
+    return number;
+}
+
+// `op` is a tilewise_op.
+Status read_call(int32_t op, const tilewise_attention* attention, Call* call);
 Status read_call(const tilewise_combination* combination, Call* call);
 
 }  // namespace tilewise::api

@@ -43,6 +43,8 @@ Status check_options(const Problem& planned, const Problem& called) {
          score_a.has_softmax_scale == score_b.has_softmax_scale && score_a.softmax_scale == score_b.softmax_scale},
         {"softcap", score_a.softcap == score_b.softcap},
         {"dropout_p", score_a.dropout_p == score_b.dropout_p},
+        {"dropout_seed", score_b.dropout_p > 0.0f || score_a.dropout_seed == score_b.dropout_seed},
+        {"dropout_offset", score_b.dropout_p > 0.0f || score_a.dropout_offset == score_b.dropout_offset},
         {"options.flags",
          exec_a.deterministic == exec_b.deterministic && exec_a.batch_invariant == exec_b.batch_invariant},
         {"rotary_interleaved", exec_a.rotary_interleaved == exec_b.rotary_interleaved},

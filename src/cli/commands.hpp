@@ -2,7 +2,7 @@
 // through `exit_code`, or by throwing UsageError, Failure or tilewise::Error.
 #pragma once
 
-namespace CLI {
+namespace CLI {  // NOLINT(readability-identifier-naming): CLI11's own
 class App;
 }
 

@@ -206,11 +206,9 @@ Findings check_environment(const SystemView& system, const BuildFacts& build) {
         } else if (name == "TILEWISE_NUM_THREADS") {
             findings.push_back({Level::kNote, "environment",
                                 setting + ": the number of CPU threads of every call that does not set its own", ""});
-        } else if (name == "TILEWISE_LOG") {
-            findings.push_back({Level::kNote, "environment", setting + ": plans are logged", ""});
         } else if (name != "TILEWISE_FORCE_KERNEL") {
             findings.push_back({Level::kWarning, "environment", setting + ": no such variable is read",
-                                "known are TILEWISE_LOG, TILEWISE_FORCE_KERNEL and TILEWISE_NUM_THREADS"});
+                                "known are TILEWISE_FORCE_KERNEL and TILEWISE_NUM_THREADS"});
         }
     }
     return findings;

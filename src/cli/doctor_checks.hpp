@@ -17,7 +17,8 @@ struct Finding {
     Level level = Level::kGood;
     std::string topic;
     std::string text;
-    std::string action;  // what to do; empty where there is nothing to
+    std::string action;                  // what to do; empty where there is nothing to
+    std::vector<std::string> details{};  // more of the reasons, one line each
 };
 using Findings = std::vector<Finding>;
 

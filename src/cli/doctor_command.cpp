@@ -7,6 +7,7 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "commands.hpp"
 #include "doctor_checks.hpp"
@@ -50,22 +51,25 @@ ProblemFlags sample_flags(const Sample& sample, int64_t seqlen) {
     return flags;
 }
 
+// The lines of a plan's text that say why the other kernels were not chosen.
+std::vector<std::string> refusals_of(const Plan& plan) {
+    std::vector<std::string> lines;
+    std::istringstream text(plan.text());
+    bool inside = false;
+    for (std::string line; std::getline(text, line);) {
+        if (inside) lines.push_back("not " + line.substr(line.find_first_not_of(' ')));
+        inside = inside || line == "refused";
+    }
+    return lines;
+}
+
 // Which kernel a typical problem gets, and why the others do not.
 Finding planned(const std::string& name, const Sample& sample) {
     const std::string topic = fmt::format("plan {}", name);
     const std::string what = fmt::format("{} {}", sample.op, sample.dtype);
     try {
         const Plan plan = plan_of(Device(name), make_call(sample_flags(sample, 2048), Contents::kNone));
-        const Json json = Json::parse(plan.json());
-        std::vector<std::string> reasons;
-        for (const Json& refused : json.at("refused")) {
-            reasons.push_back(fmt::format("{}: {}", refused.at("kernel").get<std::string>(),
-                                          refused.at("reason").get<std::string>()));
-        }
-        return {Level::kGood, topic,
-                fmt::format("{} runs {}{}", what, plan.kernel(),
-                            reasons.empty() ? "" : fmt::format(" (not {})", fmt::join(reasons, "; "))),
-                ""};
+        return {Level::kGood, topic, fmt::format("{} runs {}", what, plan.kernel()), "", refusals_of(plan)};
     } catch (const Error& error) {
         return {Level::kBroken, topic, fmt::format("{}: {}", what, error.what()),
                 "`tilewise plan` shows the whole question; `tilewise info` lists the kernels"};
@@ -127,6 +131,7 @@ const char* summary_of(int exit_code) {
 void print_text(const Findings& findings) {
     for (const Finding& finding : findings) {
         fmt::print("{:<8} {:<12} {}\n", name_of(finding.level), finding.topic, finding.text);
+        for (const std::string& detail : finding.details) fmt::print("{:<23} {}\n", "", detail);
         if (!finding.action.empty()) fmt::print("{:<21} -> {}\n", "", finding.action);
     }
     fmt::print("\n{}\n", summary_of(exit_code_of(findings)));
@@ -141,7 +146,8 @@ void print_json(const Findings& findings) {
         json["findings"].push_back({{"level", name_of(finding.level)},
                                     {"topic", finding.topic},
                                     {"text", finding.text},
-                                    {"action", finding.action}});
+                                    {"action", finding.action},
+                                    {"details", finding.details}});
     }
     fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
 }

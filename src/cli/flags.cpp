@@ -7,6 +7,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <limits>
 #include <utility>
 
@@ -23,6 +24,28 @@ constexpr std::array<std::pair<Op, const char*>, 5> kOps{{
     {Op::kAppend, "append"},
     {Op::kCombine, "combine"},
 }};
+
+// "5,-1,0". One argument, which CLI11 would take for a short option or split at the commas before it counts.
+std::vector<int64_t> parse_list(const std::string& flag, const std::string& text) {
+    std::vector<int64_t> values;
+    const char* at = text.data();
+    const char* const end = at + text.size();
+    while (true) {
+        int64_t value = 0;
+        const auto [next, error] = std::from_chars(at, end, value);
+        if (error != std::errc() || (next != end && *next != ',')) {
+            throw UsageError(fmt::format("{}: \"{}\"; whole numbers between commas are allowed", flag.substr(2), text));
+        }
+        values.push_back(value);
+        if (next == end) return values;
+        at = next + 1;
+    }
+}
+
+CLI::Option* add_list(CLI::App& app, const std::string& flag, std::vector<int64_t>& values, const std::string& help) {
+    const auto store = [flag, &values](const std::string& text) { values = parse_list(flag, text); };
+    return app.add_option_function<std::string>(flag, store, help);
+}
 
 void add_flags(CLI::App& app, ShapeFlags& flags) {
     const char* group = "Shapes";
@@ -46,11 +69,10 @@ void add_flags(CLI::App& app, ShapeFlags& flags) {
 
 void add_flags(CLI::App& app, LengthFlags& flags) {
     const char* group = "Lengths and cache";
-    const auto list = [&](const char* name, std::vector<int64_t>& values, const char* help) {
-        app.add_option(name, values, help)->delimiter(',')->expected(1)->type_name("N,N,...")->group(group);
-    };
-    list("--ragged", flags.ragged, "packed sequences with these numbers of queries; sets the batch");
-    list("--ragged-k", flags.ragged_k, "their numbers of keys [ragged]");
+    add_list(app, "--ragged", flags.ragged, "packed sequences with these numbers of queries; sets the batch")
+        ->type_name("N,N,...")
+        ->group(group);
+    add_list(app, "--ragged-k", flags.ragged_k, "their numbers of keys [ragged]")->type_name("N,N,...")->group(group);
     app.add_option("--leftpad", flags.leftpad, "unused keys at the start of each sequence")->group(group);
     app.add_option("--page-size", flags.page_size, "keys and values in pages of this many rows")->group(group);
     app.add_option("--new-tokens", flags.new_tokens, "keys that decode or append writes to the cache")->group(group);
@@ -78,9 +100,7 @@ void add_flags(CLI::App& app, TensorFlags& flags) {
 void add_flags(CLI::App& app, MaskFlags& flags) {
     const char* group = "Mask";
     app.add_flag("--causal", flags.causal, "keys up to the diagonal")->group(group);
-    app.add_option("--window", flags.window, "keys from LEFT before the diagonal to RIGHT after it; -1 is unlimited")
-        ->delimiter(',')
-        ->expected(1)
+    add_list(app, "--window", flags.window, "keys from LEFT before the diagonal to RIGHT after it; -1 is unlimited")
         ->type_name("LEFT,RIGHT")
         ->group(group);
     app.add_option("--chunk", flags.chunk, "only keys of the same chunk of this many")->group(group);

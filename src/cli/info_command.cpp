@@ -30,7 +30,7 @@ std::string described(const Json& device) {
     const auto capability = device.at("compute_capability").get<int64_t>();
     return fmt::format("{}: compute capability {}.{}, {} multiprocessors, {} GiB", device.at("name").get<std::string>(),
                        capability / 10, capability % 10, device.at("num_multiprocessors").get<int64_t>(),
-                       device.at("memory_bytes").get<int64_t>() >> 30);
+                       (device.at("memory_bytes").get<int64_t>() + (int64_t{1} << 29)) >> 30);
 }
 
 std::string device_lines(bool recorded) {

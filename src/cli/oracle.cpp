@@ -8,6 +8,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <optional>
 
 #include "element.hpp"
 #include "kernel_list.hpp"
@@ -18,6 +19,8 @@ namespace tilewise::cli {
 namespace {
 
 constexpr int64_t kSampleRows = 32;
+// How much longer the oracle may take rather than leave an output unchecked.
+constexpr double kPatience = 10;
 
 // Relative to the element plus the root mean square of its tensor. Sums of thousands of terms, P rounded to the input type, and the
 // largest of millions of errors: these are 20 to 80 times the spacing of the type.
@@ -66,6 +69,7 @@ struct Sample {
     Part part;
     std::vector<std::string> outputs;
     std::string text;
+    Part compared{};  // of the part
 };
 
 std::vector<std::string> outputs_of(Op op) {
@@ -79,8 +83,9 @@ public:
         flops_ = forward_flops(call.attention) * (call.op == Op::kBackward ? 2.5 : 1);
     }
 
-    std::vector<Sample> samples() const {
-        if (flops_ <= max_flops_) return {{{}, outputs_of(call_.op), "all"}};
+    // None: too large, and it cannot be cut.
+    std::optional<Sample> sample() const {
+        if (flops_ <= max_flops_) return Sample{{}, outputs_of(call_.op), "all"};
         Sample one{{}, {}, "first head"};
         if (!sizes_.ragged) one.part.batch = Range{0, 1};
         one.part.heads_kv = Range{0, 1};
@@ -88,13 +93,15 @@ public:
         one.outputs =
             call_.op == Op::kBackward ? std::vector<std::string>{"grad_q", "grad_k", "grad_v"} : outputs_of(call_.op);
         const double pieces = static_cast<double>(sizes_.heads_kv * (sizes_.ragged ? 1 : sizes_.batch));
-        if (flops_ / pieces <= max_flops_) return {one};
-        return can_cut_rows() ? edges(one) : std::vector<Sample>{};
+        if (flops_ / pieces <= max_flops_) return one;
+        std::optional<Sample> cut = can_cut_rows() ? std::optional(edge(one)) : std::nullopt;
+        const bool sees_all = cut && (call_.op != Op::kBackward || cut->compared.keys);
+        if (!sees_all && flops_ / pieces <= kPatience * max_flops_) return one;
+        return cut;
     }
 
 private:
-    // True where the last rows (top-left: the first) see the same keys at the same distances when they are alone, and
-    // likewise the keys.
+    // True where the last rows (top-left: the first) see the same keys at the same distances when they are alone.
     bool can_cut_rows() const {
         const Attention& a = call_.attention;
         const Lengths& lengths = a.lengths;
@@ -106,22 +113,25 @@ private:
         // ALiBi measures from the bottom-right diagonal whatever the mask does.
         return plain && whole && relative && !(mask.top_left && a.score.alibi_slopes.given());
     }
-    Range edge(int64_t size) const {
-        const int64_t count = std::min(size, kSampleRows);
-        return {call_.attention.mask.top_left ? 0 : size - count, count};
-    }
-    std::vector<Sample> edges(const Sample& one) const {
-        const char* side = call_.attention.mask.top_left ? "first" : "last";
-        Sample rows = one;
-        rows.part.rows = edge(sizes_.seqlen_q);
-        rows.text = fmt::format("{} {} rows", side, rows.part.rows->count);
-        if (call_.op != Op::kBackward) return {rows};
-        rows.outputs = {"grad_q"};
-        Sample keys = one;
-        keys.part.keys = edge(sizes_.seqlen_k);
-        keys.outputs = {"grad_k", "grad_v"};
-        keys.text = fmt::format("{} {} keys", side, keys.part.keys->count);
-        return {rows, keys};
+    Sample edge(const Sample& one) const {
+        const Mask& mask = call_.attention.mask;
+        const int64_t rows = std::min(sizes_.seqlen_q, kSampleRows);
+        Sample sample = one;
+        sample.part.rows = Range{mask.top_left ? 0 : sizes_.seqlen_q - rows, rows};
+        sample.text = fmt::format("{} {} rows", mask.top_left ? "first" : "last", rows);
+        if (call_.op != Op::kBackward) return sample;
+        sample.outputs = {"grad_q"};
+        // The last keys are seen by the last rows alone where the mask has a right side.
+        const int64_t right = mask.causal ? 0 : mask.window_right.value_or(-1);
+        const int64_t keys = std::min(sizes_.seqlen_k, right < 0 || mask.top_left ? 0 : rows - right);
+        if (keys <= 0) {
+            sample.text += ", grad_q only";
+            return sample;
+        }
+        sample.outputs = {"grad_q", "grad_k", "grad_v"};
+        sample.compared.keys = Range{sizes_.seqlen_k - keys, keys};
+        sample.text += fmt::format(" and {} keys", keys);
+        return sample;
     }
 
     const Call& call_;
@@ -140,10 +150,9 @@ public:
             Tensor& tensor = slot.of(attention_);
             if (!tensor.given()) continue;
             const std::string name = slot.name;
-            const bool is_output = std::find(outputs.begin(), outputs.end(), name) != outputs.end();
-            const bool is_compared =
-                std::find(sample.outputs.begin(), sample.outputs.end(), name) != sample.outputs.end();
-            const bool is_float_input = std::find(kConverted.begin(), kConverted.end(), name) != kConverted.end();
+            const bool is_output = std::count(outputs.begin(), outputs.end(), name) > 0;
+            const bool is_compared = std::count(sample.outputs.begin(), sample.outputs.end(), name) > 0;
+            const bool is_float_input = std::count(kConverted.begin(), kConverted.end(), name) > 0;
             // The gradients of q, k and v are required, the others are left out where they would not be whole.
             const bool is_optional = name == "grad_bias" || name == "grad_sink";
             if (is_output && is_optional && !is_compared)
@@ -178,10 +187,10 @@ private:
 
 }  // namespace
 
-double worst_error(const Tensor& actual, const Tensor& expected) {
+double worst_error(const Tensor& actual, const Tensor& expected, DType precision) {
     const double size = root_mean_square(expected);
     const double scale = size > 0 ? size : 1;
-    const double tolerance = tolerance_of(actual.dtype());
+    const double tolerance = tolerance_of(precision);
     double worst = 0;
     for_each_pair(actual, expected, [&](int64_t at, int64_t expected_at) {
         const double x = load_element(actual.data(), actual.dtype(), at);
@@ -199,23 +208,27 @@ OracleCheck check_with_oracle(const Device& device, const Call& call, double max
         result.what = fmt::format("no oracle for {}", name_of(call.op));
         return result;
     }
-    const std::vector<Sample> samples = Sampler(call, max_flops).samples();
-    if (samples.empty()) result.what = "too large, and its rows cannot be checked alone";
-    for (const Sample& sample : samples) {
-        Attention part = part_of(call.attention, sample.part);
-        const DoubleCall oracle(part, sample, call.op);
-        Plan(device, call.op, oracle.attention()).launch(oracle.attention());
-        Attention expected = oracle.attention();
-        for (const Slot& slot : slots()) {
-            const bool compared =
-                std::find(sample.outputs.begin(), sample.outputs.end(), slot.name) != sample.outputs.end();
-            if (!compared || !slot.of(part).given()) continue;
-            const double error = worst_error(slot.of(part), slot.of(expected));
-            if (!result.done || error > result.worst) result.where = slot.name;
-            result.worst = std::max(result.worst, error);
-            result.done = true;
-        }
-        result.what += (result.what.empty() ? "" : ", ") + sample.text;
+    const std::optional<Sample> sample = Sampler(call, max_flops).sample();
+    if (!sample) {
+        result.what = "too large, and its rows cannot be checked alone";
+        return result;
+    }
+    result.what = sample->text;
+    const Attention part = part_of(call.attention, sample->part);
+    const DoubleCall oracle(part, *sample, call.op);
+    Plan(device, call.op, oracle.attention()).launch(oracle.attention());
+    Attention actual = part_of(part, sample->compared);
+    Attention expected = part_of(oracle.attention(), sample->compared);
+    for (const Slot& slot : slots()) {
+        const Tensor& tensor = slot.of(actual);
+        const bool is_compared = std::count(sample->outputs.begin(), sample->outputs.end(), slot.name) > 0;
+        if (!is_compared || !tensor.given()) continue;
+        // Rotated queries and keys are rounded to their type before the scores, so lse has no more than that precision.
+        const bool rotates = actual.cache.rotary_cos.given();
+        const double error = worst_error(tensor, slot.of(expected), rotates ? actual.q.dtype() : tensor.dtype());
+        if (!result.done || error > result.worst) result.where = slot.name;
+        result.worst = std::max(result.worst, error);
+        result.done = true;
     }
     return result;
 }

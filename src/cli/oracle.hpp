@@ -1,8 +1,8 @@
 // Compares the outputs of a call that has run with the oracle: the same call in double, on the reference kernel.
 //
-// Large calls are checked in part: one sequence and one group of heads, or of those a few rows at the diagonal's end (and for
-// the key gradients a few keys), where cutting does not change what a row sees. The gate is coarse: it tells a wrong result from a
-// rounded one. `tilewise verify` has the strict rule, and the cases at the edges.
+// Large calls are checked in part: one sequence and one group of heads, or of those a few rows at the diagonal's end, where cutting
+// does not change what a row sees; the gradients of the keys that no other row sees come with them. The gate is coarse: it
+// tells a wrong result from a rounded one. `tilewise verify` has the strict rule, and the cases at the edges.
 #pragma once
 
 #include <string>
@@ -22,7 +22,7 @@ struct OracleCheck {
 // `max_flops` bounds the work that is given to the oracle.
 OracleCheck check_with_oracle(const Device& device, const Call& call, double max_flops);
 
-// The largest |actual - expected| in units of what the element type of `actual` allows; infinite where only one is NaN or infinite.
-double worst_error(const Tensor& actual, const Tensor& expected);
+// The largest |actual - expected| in units of what `precision` allows; infinite where only one of them is NaN or infinite.
+double worst_error(const Tensor& actual, const Tensor& expected, DType precision);
 
 }  // namespace tilewise::cli

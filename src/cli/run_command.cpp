@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -22,6 +24,7 @@ namespace {
 
 // A part takes around a tenth of a second to a few seconds, depending on the machine.
 constexpr double kPartFlops = 2e10;
+constexpr double kMaxParts = 1e6;
 
 struct RunFlags {
     std::map<std::string, std::string> places;  // argument -> file
@@ -109,6 +112,12 @@ private:
     }
 
     void read_inputs() {
+        if (!flags_.input.empty() && !flags_.input.ends_with(".safetensors")) {
+            throw UsageError(fmt::format("input: \"{}\"; NAME.safetensors is allowed", flags_.input));
+        }
+        call_.mask = mask_of(flags_.mask);
+        call_.score = score_of(flags_.score);
+        call_.options = options_of(flags_.exec);
         for (const FileArgument& argument : kFileArguments) {
             const std::string name = argument.name;
             std::string place = flags_.places.count(name) > 0 ? flags_.places.at(name) : "";
@@ -121,22 +130,6 @@ private:
             HostTensor& tensor = memory_[name] = narrowed(name, load_tensor(name, place));
             slot_named(name).of(call_) = tensor.view(name);
         }
-        call_.mask = with_tensors(mask_of(flags_.mask), call_.mask);
-        call_.score = with_tensors(score_of(flags_.score), call_.score);
-        call_.options = options_of(flags_.exec);
-    }
-    static Mask with_tensors(Mask options, const Mask& tensors) {
-        options.prefix_lens = tensors.prefix_lens;
-        options.mask = tensors.mask;
-        options.key_begin = tensors.key_begin;
-        options.key_end = tensors.key_end;
-        return options;
-    }
-    static Score with_tensors(Score options, const Score& tensors) {
-        options.alibi_slopes = tensors.alibi_slopes;
-        options.bias = tensors.bias;
-        options.sink = tensors.sink;
-        return options;
     }
 
     // Shapes that make no sense are left to the library, which names the argument: outputs are made only where q has its axes.
@@ -153,34 +146,16 @@ private:
         rows.push_back(v.rank() > 0 ? v.size(v.rank() - 1) : 0);
         HostTensor& out = memory_["out"] = HostTensor("out", q.dtype(), rows);
         call_.o = out.view("out");
+        // Rows that are in no sequence are not written by the call; in a file they are empty rows.
+        std::ranges::fill(out.bytes(), std::byte{0});
         if (flags_.lse.empty() && !one_file()) return;
         HostTensor& log_sums = memory_["lse"] =
             HostTensor("lse", q.dtype() == DType::kF64 ? DType::kF64 : DType::kF32, lse);
         call_.lse = log_sums.view("lse");
-    }
-
-    // Independent parts of the call: whole sequences where they are not packed, groups of heads in any case. Dropout counts
-    // absolute heads and sequences, so it is not cut.
-    std::vector<Part> parts() const {
-        const CallSizes sizes = sizes_of(call_);
-        const double wanted = forward_flops(call_) / kPartFlops;
-        if (call_.score.dropout_p > 0 || wanted < 2) return {Part{}};
-        const int64_t batches = sizes.ragged ? 1 : sizes.batch;
-        const auto limit = static_cast<int64_t>(std::min(wanted, 1e9));
-        const int64_t batch_cuts = std::clamp<int64_t>(limit, 1, batches);
-        const int64_t head_cuts = std::clamp<int64_t>(limit / batch_cuts, 1, sizes.heads_kv);
-        std::vector<Part> result;
-        for (int64_t i = 0; i < batch_cuts * head_cuts; ++i) {
-            const auto piece = [](int64_t index, int64_t cuts, int64_t size) {
-                const int64_t begin = index * size / cuts;
-                return Range{begin, (index + 1) * size / cuts - begin};
-            };
-            Part part;
-            if (batch_cuts > 1) part.batch = piece(i / head_cuts, batch_cuts, batches);
-            if (head_cuts > 1) part.heads_kv = piece(i % head_cuts, head_cuts, sizes.heads_kv);
-            result.push_back(part);
-        }
-        return result;
+        if (log_sums.dtype() == DType::kF64)
+            std::ranges::fill(log_sums.as<double>(), -HUGE_VAL);
+        else
+            std::ranges::fill(log_sums.as<float>(), -HUGE_VALF);
     }
 
     // Returns the name of the kernel that ran.
@@ -188,7 +163,8 @@ private:
         const Device device = open_device(flags_.device);
         Workspace workspace;
         const Plan whole(device, Op::kForward, call_);
-        const std::vector<Part> list = parts();
+        const auto count = static_cast<int64_t>(std::min(forward_flops(call_) / kPartFlops, kMaxParts));
+        const std::vector<Part> list = parts_of(call_, count);
         if (list.size() == 1) {
             whole.launch(call_, workspace);
             return whole.kernel();

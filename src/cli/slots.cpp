@@ -3,9 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
-#include <vector>
 
 #include "host_tensor.hpp"
 
@@ -139,6 +139,26 @@ Attention part_of(const Attention& attention, const Part& part) {
         }
     }
     return result;
+}
+
+std::vector<Part> parts_of(const Attention& attention, int64_t count) {
+    const CallSizes sizes = sizes_of(attention);
+    if (attention.score.dropout_p > 0 || sizes.batch < 1 || sizes.heads_kv < 1) return {Part{}};
+    const int64_t sequences = sizes.ragged ? 1 : sizes.batch;
+    const int64_t batch_cuts = std::clamp<int64_t>(count, 1, sequences);
+    const int64_t head_cuts = std::clamp<int64_t>(count / batch_cuts, 1, sizes.heads_kv);
+    const auto piece = [](int64_t index, int64_t cuts, int64_t size) {
+        const int64_t begin = index * size / cuts;
+        return Range{begin, (index + 1) * size / cuts - begin};
+    };
+    std::vector<Part> parts;
+    for (int64_t i = 0; i < batch_cuts * head_cuts; ++i) {
+        Part part;
+        if (batch_cuts > 1) part.batch = piece(i / head_cuts, batch_cuts, sequences);
+        if (head_cuts > 1) part.heads_kv = piece(i % head_cuts, head_cuts, sizes.heads_kv);
+        parts.push_back(part);
+    }
+    return parts;
 }
 
 CallSizes sizes_of(const Attention& attention) {

@@ -4,6 +4,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "tilewise/tilewise.hpp"
 
@@ -37,6 +38,10 @@ struct Part {
 // The same call on a part of its tensors. The caller makes sure that the part can be computed alone (rows and keys
 // move the mask's diagonal; a batch needs sequences that are not packed; dropout counts absolute heads and rows).
 Attention part_of(const Attention& attention, const Part& part);
+
+// Cuts a forward into at most `count` independent parts: whole sequences where they are not packed, then groups of heads. Dropout counts
+// absolute heads and sequences, so a call with it stays whole.
+std::vector<Part> parts_of(const Attention& attention, int64_t count);
 
 // Sizes that several commands need.
 struct CallSizes {

@@ -177,8 +177,9 @@ private:
         if (flags_.lengths.rotary_dim == 0) return;
         const int64_t pairs = flags_.lengths.rotary_dim / 2;
         const auto angle = [pairs](int64_t i) {
+            const int64_t position = i / pairs;
             const double exponent = -static_cast<double>(i % pairs) / static_cast<double>(pairs);
-            return static_cast<double>(i / pairs) * std::pow(kRotaryBase, exponent);
+            return static_cast<double>(position) * std::pow(kRotaryBase, exponent);
         };
         const Form form{DType::kF32, {largest(lengths_.k), pairs}, {}};
         cache.rotary_cos = maker_.make("rotary_cos", form, [&](int64_t i) { return std::cos(angle(i)); });

@@ -35,39 +35,40 @@ TensorData tensor(DType dtype, std::vector<int64_t> shape, Access access, Layout
 CombineTensors make_tensors(const CombineCase& c, DType dtype) {
     const auto shape = [&](bool partial, std::initializer_list<int64_t> trailing) {
         std::vector<int64_t> all;
-        if (partial) all.push_back(c.splits);
-        if (!c.ragged) all.push_back(c.batch);
+        if (partial) all.push_back(c.sizes.splits);
+        if (!c.ragged) all.push_back(c.sizes.batch);
         all.insert(all.end(), trailing);
         return all;
     };
     CombineTensors t;
-    t.partial_o = tensor(dtype, shape(true, {c.rows, c.heads, c.dim}), Access::kIn, c.layout);
-    t.partial_lse = tensor(DType::kF32, shape(true, {c.heads, c.rows}), Access::kIn, c.layout);
-    t.o = tensor(c.output, shape(false, {c.rows, c.heads, c.dim}), Access::kOut, c.layout);
-    t.lse = tensor(DType::kF32, shape(false, {c.heads, c.rows}), Access::kOut, c.layout);
+    t.partial_o = tensor(dtype, shape(true, {c.sizes.rows, c.sizes.heads, c.sizes.dim}), Access::kIn, c.layout);
+    t.partial_lse = tensor(DType::kF32, shape(true, {c.sizes.heads, c.sizes.rows}), Access::kIn, c.layout);
+    t.o = tensor(c.output, shape(false, {c.sizes.rows, c.sizes.heads, c.sizes.dim}), Access::kOut, c.layout);
+    t.lse = tensor(DType::kF32, shape(false, {c.sizes.heads, c.sizes.rows}), Access::kOut, c.layout);
     return t;
 }
 
-int64_t num_batches(const CombineCase& c) { return c.ragged ? 1 : c.batch; }
+int64_t num_batches(const CombineCase& c) { return c.ragged ? 1 : c.sizes.batch; }
 
 // Indices of a (batch, row, head) in one part.
 int64_t o_index(const CombineCase& c, int64_t b, int64_t row, int64_t head) {
-    return ((b * c.rows + row) * c.heads + head) * c.dim;
+    return ((b * c.sizes.rows + row) * c.sizes.heads + head) * c.sizes.dim;
 }
 int64_t lse_index(const CombineCase& c, int64_t b, int64_t row, int64_t head) {
-    return (b * c.heads + head) * c.rows + row;
+    return (b * c.sizes.heads + head) * c.sizes.rows + row;
 }
 
 void fill(const CombineCase& c, CombineTensors* t) {
-    Random random(17);
-    const int64_t o_part = num_batches(c) * c.rows * c.heads * c.dim, lse_part = num_batches(c) * c.rows * c.heads;
-    for (int64_t part = 0; part < c.splits; ++part)
+    Random random(c.seed);
+    const int64_t o_part = num_batches(c) * c.sizes.rows * c.sizes.heads * c.sizes.dim,
+                  lse_part = num_batches(c) * c.sizes.rows * c.sizes.heads;
+    for (int64_t part = 0; part < c.sizes.splits; ++part)
         for (int64_t b = 0; b < num_batches(c); ++b)
-            for (int64_t row = 0; row < c.rows; ++row)
-                for (int64_t head = 0; head < c.heads; ++head) {
+            for (int64_t row = 0; row < c.sizes.rows; ++row)
+                for (int64_t head = 0; head < c.sizes.heads; ++head) {
                     const bool empty = random.chance(c.empty_parts);
                     double* o = t->partial_o.values.data() + part * o_part + o_index(c, b, row, head);
-                    for (int64_t i = 0; i < c.dim; ++i)
+                    for (int64_t i = 0; i < c.sizes.dim; ++i)
                         o[i] = empty ? std::numeric_limits<double>::quiet_NaN()
                                      : rounded(t->partial_o.dtype, random.normal());
                     t->partial_lse.values[static_cast<size_t>(part * lse_part + lse_index(c, b, row, head))] =
@@ -82,24 +83,25 @@ struct Merged {
 };
 
 Merged merge_row(const CombineCase& c, const CombineTensors& t, int64_t o_at, int64_t lse_at) {
-    const int64_t o_part = num_batches(c) * c.rows * c.heads * c.dim, lse_part = num_batches(c) * c.rows * c.heads;
+    const int64_t o_part = num_batches(c) * c.sizes.rows * c.sizes.heads * c.sizes.dim,
+                  lse_part = num_batches(c) * c.sizes.rows * c.sizes.heads;
     const double unit = unit_roundoff(DType::kF32);
     const auto lse_of = [&](int64_t part) {
         return t.partial_lse.values[static_cast<size_t>(part * lse_part + lse_at)];
     };
     Merged merged;
-    merged.o.assign(static_cast<size_t>(c.dim), 0);
-    merged.rounding.assign(static_cast<size_t>(c.dim), tiny_roundoff(c.output));
+    merged.o.assign(static_cast<size_t>(c.sizes.dim), 0);
+    merged.rounding.assign(static_cast<size_t>(c.sizes.dim), tiny_roundoff(c.output));
     double maximum = -kInfinity, sum = 0;
-    for (int64_t part = 0; part < c.splits; ++part) maximum = std::max(maximum, lse_of(part));
+    for (int64_t part = 0; part < c.sizes.splits; ++part) maximum = std::max(maximum, lse_of(part));
     if (maximum == -kInfinity) return merged;
-    for (int64_t part = 0; part < c.splits; ++part) sum += std::exp(lse_of(part) - maximum);
+    for (int64_t part = 0; part < c.sizes.splits; ++part) sum += std::exp(lse_of(part) - maximum);
     merged.lse = maximum + std::log(sum);
     merged.lse_rounding = unit * (std::fabs(merged.lse) + 4);
-    for (int64_t part = 0; part < c.splits; ++part) {
+    for (int64_t part = 0; part < c.sizes.splits; ++part) {
         const double lse = lse_of(part), weight = std::exp(lse - merged.lse);
         if (lse == -kInfinity) continue;
-        for (int64_t i = 0; i < c.dim; ++i) {
+        for (int64_t i = 0; i < c.sizes.dim; ++i) {
             const double term = weight * t.partial_o.values[static_cast<size_t>(part * o_part + o_at + i)];
             merged.o[static_cast<size_t>(i)] += term;
             merged.rounding[static_cast<size_t>(i)] +=
@@ -122,8 +124,8 @@ CombineVerdict judge(const CombineCase& c, const CombineTensors& t, const std::v
                      const std::vector<double>& lse) {
     CombineVerdict verdict;
     for (int64_t b = 0; b < num_batches(c); ++b)
-        for (int64_t row = 0; row < c.rows; ++row)
-            for (int64_t head = 0; head < c.heads; ++head) {
+        for (int64_t row = 0; row < c.sizes.rows; ++row)
+            for (int64_t head = 0; head < c.sizes.heads; ++head) {
                 const int64_t o_at = o_index(c, b, row, head), lse_at = lse_index(c, b, row, head);
                 const Merged merged = merge_row(c, t, o_at, lse_at);
                 const std::string place = fmt::format("[{}, {}, {}]", b, row, head);
@@ -149,32 +151,32 @@ const std::vector<CombineCase>& all_combine_cases() {
             list.push_back(made);
         };
         add("combine_plain", [](CombineCase&) {});
-        add("combine_one_part", [](CombineCase& c) { c.splits = 1; });
-        add("combine_no_parts", [](CombineCase& c) { c.splits = 0; });
+        add("combine_one_part", [](CombineCase& c) { c.sizes.splits = 1; });
+        add("combine_no_parts", [](CombineCase& c) { c.sizes.splits = 0; });
         add("combine_many_parts", [](CombineCase& c) {
-            c.splits = 100;
-            c.rows = 3;
+            c.sizes.splits = 100;
+            c.sizes.rows = 3;
         });
         add("combine_empty_parts", [](CombineCase& c) { c.empty_parts = 0.8; });
         add("combine_only_empty_parts", [](CombineCase& c) { c.empty_parts = 1; });
         add("combine_extreme_lse", [](CombineCase& c) { c.lse_scale = 1e4; });
         add("combine_ragged", [](CombineCase& c) { c.ragged = true; });
-        add("combine_no_rows", [](CombineCase& c) { c.rows = 0; });
+        add("combine_no_rows", [](CombineCase& c) { c.sizes.rows = 0; });
         add("combine_no_lse", [](CombineCase& c) { c.lse = false; });
         add("combine_to_bf16", [](CombineCase& c) { c.output = DType::kBF16; });
         add("combine_to_f16_unaligned", [](CombineCase& c) {
             c.output = DType::kF16;
             c.layout = Layout::kUnaligned;
-            c.dim = 7;
+            c.sizes.dim = 7;
         });
         add("combine_strided_dim", [](CombineCase& c) { c.layout = Layout::kStridedDim; });
         add("combine_dim_512", [](CombineCase& c) {
-            c.dim = 512;
-            c.rows = 4;
+            c.sizes.dim = 512;
+            c.sizes.rows = 4;
         });
         add("combine_large", [](CombineCase& c) {
-            c.rows = 300;
-            c.dim = 64;
+            c.sizes.rows = 300;
+            c.sizes.dim = 64;
         });
         return list;
     }();

@@ -8,15 +8,21 @@
 
 namespace tilewise::conformance {
 
+// Axes of partial_o.
+struct CombineSizes {
+    int64_t splits = 3, batch = 2, rows = 17, heads = 3, dim = 24;
+};
+
 struct CombineCase {
     std::string name;
-    int64_t splits = 3, batch = 2, rows = 17, heads = 3, dim = 24;
+    CombineSizes sizes;
     bool ragged = false;
     double empty_parts = 0.2;  // share of parts with lse = -inf and NaN as output
     double lse_scale = 2;      // spread of the parts' lse
     DType output = DType::kF32;
     Layout layout = Layout::kContiguous;
     bool lse = true;
+    uint64_t seed = 17;
 };
 
 const std::vector<CombineCase>& all_combine_cases();

@@ -97,8 +97,8 @@ std::string find_error(const Comparison& c, double allowed, double* worst_ratio)
 
 }  // namespace
 
-Verdict compare(const Instance& instance, const Expectation& expectation, const Outcome& outcome,
-                const Outcome* truth) {
+Verdict compare(const Instance& instance, const Expectation& expectation, const Outcome& outcome, const Outcome* truth,
+                double slack) {
     Verdict verdict;
     if (!outcome.ok()) {
         verdict.fault = outcome.message;
@@ -111,7 +111,8 @@ Verdict compare(const Instance& instance, const Expectation& expectation, const 
                                     truth != nullptr ? truth->outputs.at(slot).values : expected.exact};
         std::string fault = find_unwritten(comparison);
         if (fault.empty()) fault = find_special(comparison);
-        if (fault.empty()) fault = find_error(comparison, allowed_units(instance, expected), &verdict.worst_ratio);
+        if (fault.empty())
+            fault = find_error(comparison, slack * allowed_units(instance, expected), &verdict.worst_ratio);
         if (!fault.empty()) verdict.fault = name_of(slot) + fault;
     }
     return verdict;

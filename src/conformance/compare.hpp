@@ -15,7 +15,8 @@ struct Verdict {
     bool ok() const { return fault.empty(); }
 };
 
-// `truth`: the oracle's outcome, or null to judge by the expectation's own exact values.
-Verdict compare(const Instance& instance, const Expectation& expectation, const Outcome& outcome, const Outcome* truth);
+// `truth`: the oracle's outcome, or null to judge by the expectation's own exact values. `slack` multiplies the allowed errors.
+Verdict compare(const Instance& instance, const Expectation& expectation, const Outcome& outcome, const Outcome* truth,
+                double slack = 1);
 
 }  // namespace tilewise::conformance

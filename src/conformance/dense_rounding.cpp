@@ -13,6 +13,8 @@ namespace tilewise::conformance {
 
 namespace {
 
+// A probability below the smallest normal f32 may be flushed to zero.
+constexpr double kFlushed = 0x1p-126;
 constexpr double kExpUlps = 4;  // of an exponential or a logarithm, in roundings
 
 double absolute_dot(const double* a, const double* b, int64_t count) {
@@ -72,12 +74,14 @@ private:
             pairs.push_back({pair.key, pair.p, keep_factor(head_, row, pair.key), terms, pair.cap_derivative, 0});
             if (pair.p > 0) mean_terms += pair.p * terms;
         }
+        const double lse = std::fabs(exact_.lse[static_cast<size_t>(row)]);
+        // A backward pass starts from an lse that was rounded once, and so knows p up to that.
+        const double lse_error = head_.is_backward ? r_.compute * lse : 0;
         for (Pair& pair : pairs) {
-            const double score_error = r_.score * (pair.terms + mean_terms) + kExpUlps * r_.compute;
-            pair.p_error = pair.p * std::min(score_error, 1.0);
+            const double score_error = r_.score * (pair.terms + mean_terms) + r_.compute * kExpUlps + lse_error;
+            pair.p_error = pair.p * std::min(score_error, 1.0) + kFlushed;
         }
-        const double lse = exact_.lse[static_cast<size_t>(row)];
-        result_.lse[static_cast<size_t>(row)] = r_.score * mean_terms + r_.compute * (3 * std::fabs(lse) + kExpUlps);
+        result_.lse[static_cast<size_t>(row)] = r_.score * mean_terms + r_.compute * (3 * lse + kExpUlps);
         for (const Pair& pair : pairs)
             add_absolute(result_.o.data() + row * n.dv, pair.factor * (pair.p_error + r_.element * pair.p) + r_.tiny,
                          head_.v.data() + pair.key * n.dv, n.dv);

@@ -36,22 +36,31 @@ void add_element(Expected& expected, int64_t to, const HeadAnswers& answers, std
     if (expected.state[target] == State::kUntouched) expected.state[target] = State::kWritten;
 }
 
-// `count` rows of a head: part (count, dim) into a (rows, heads, dim) tensor at row_of(i).
+// One head of a (rows, heads, dim) output.
+struct HeadOutput {
+    Expected& expected;
+    const TensorData& tensor;
+    int64_t head;
+};
+
+// Rows 0 .. count - 1 of an answer's part (count, dim), added to the rows row_of(i) of the output.
 template <class RowOf>
-void add_rows(Expected& expected, const TensorData& tensor, int64_t head, const HeadAnswers& answers,
-              std::vector<double> DenseResult::*part, int64_t count, RowOf&& row_of) {
-    const int64_t dim = tensor.shape.back(), heads = tensor.shape[tensor.shape.size() - 2];
+void add_rows(const HeadOutput& output, const HeadAnswers& answers, std::vector<double> DenseResult::*part,
+              int64_t count, RowOf&& row_of) {
+    const int64_t dim = output.tensor.shape.back(), heads = output.tensor.shape[output.tensor.shape.size() - 2];
     for (int64_t i = 0; i < count; ++i)
         for (int64_t j = 0; j < dim; ++j)
-            add_element(expected, (row_of(i) * heads + head) * dim + j, answers, part, i * dim + j);
+            add_element(output.expected, (row_of(i) * heads + output.head) * dim + j, answers, part, i * dim + j);
 }
 
 Roundings roundings_of(const Instance& instance) {
     const double element = unit_roundoff(instance.dtype);
     const double compute = unit_roundoff(instance.dtype == DType::kF64 ? DType::kF64 : DType::kF32);
+    // A score is scaled (into base 2, perhaps) after a sum of head_dim terms, whose roundings add up like a random walk.
+    const double sum = 2 + std::sqrt(static_cast<double>(instance.spec.sizes.head_dim)) / 4;
     // A rotated row is rounded to the element type before its scores are formed.
-    const double score = instance.has(Slot::kRotaryCos) ? compute + 2 * element : compute;
-    return {element, compute, score, tiny_roundoff(instance.dtype)};
+    const double rotated = instance.has(Slot::kRotaryCos) ? 2 * element : 0;
+    return {element, compute, compute * sum + rotated, tiny_roundoff(instance.dtype)};
 }
 
 HeadAnswers answers_of(const Instance& instance, size_t s, int64_t head_q) {
@@ -73,7 +82,7 @@ void add_forward(const Instance& instance, size_t s, int64_t head_q, const HeadA
                  Expectation* expectation) {
     const SequenceData& sequence = instance.sequences[s];
     const auto row_of = [&](int64_t i) { return sequence.first_row + i; };
-    add_rows((*expectation)[Slot::kO], instance.at(Slot::kO), head_q, answers, &DenseResult::o, sequence.num_rows,
+    add_rows({(*expectation)[Slot::kO], instance.at(Slot::kO), head_q}, answers, &DenseResult::o, sequence.num_rows,
              row_of);
     const auto lse = expectation->find(Slot::kLse);
     if (lse == expectation->end()) return;
@@ -87,11 +96,11 @@ void add_backward(const Instance& instance, size_t s, int64_t head_q, const Head
     const int64_t head_kv = head_q / (instance.spec.sizes.heads_q / instance.spec.sizes.heads_kv);
     const auto row_of = [&](int64_t i) { return sequence.first_row + i; };
     const auto key_row_of = [&](int64_t j) { return sequence.key_rows[static_cast<size_t>(j)]; };
-    add_rows((*expectation)[Slot::kGradQ], instance.at(Slot::kQ), head_q, answers, &DenseResult::grad_q,
+    add_rows({(*expectation)[Slot::kGradQ], instance.at(Slot::kQ), head_q}, answers, &DenseResult::grad_q,
              sequence.num_rows, row_of);
-    add_rows((*expectation)[Slot::kGradK], instance.at(Slot::kK), head_kv, answers, &DenseResult::grad_k,
+    add_rows({(*expectation)[Slot::kGradK], instance.at(Slot::kK), head_kv}, answers, &DenseResult::grad_k,
              sequence.num_keys(), key_row_of);
-    add_rows((*expectation)[Slot::kGradV], instance.at(Slot::kV), head_kv, answers, &DenseResult::grad_v,
+    add_rows({(*expectation)[Slot::kGradV], instance.at(Slot::kV), head_kv}, answers, &DenseResult::grad_v,
              sequence.num_keys(), key_row_of);
     if (instance.has(Slot::kGradBias)) {
         // Where the bias repeats itself by stride 0, its gradient has every element.
@@ -110,15 +119,28 @@ void add_backward(const Instance& instance, size_t s, int64_t head_q, const Head
     }
 }
 
-// The last rounding of each output, in the naive answer and in the units.
+// Pairs that add up in one element of grad_bias.
+double terms_of_bias(const Instance& instance) {
+    const std::vector<int64_t>& shape = instance.at(Slot::kGradBias).shape;
+    const int64_t full[] = {instance.spec.sizes.batch, instance.spec.sizes.heads_q, instance.max_rows_q,
+                            instance.max_rows_k};
+    double terms = 1;
+    for (size_t axis = 0; axis < 4; ++axis)
+        if (shape[axis] == 1) terms *= static_cast<double>(full[axis]);
+    return terms;
+}
+
+// The last rounding of each output, in the naive answer and in the units; and of a long sum, which the naive answer adds up in double.
 void round_outputs(const Instance& instance, Expectation* expectation) {
     for (auto& [slot, expected] : *expectation) {
         const DType dtype = instance.at(slot).dtype;
         const double unit = unit_roundoff(dtype);
+        const double walk =
+            slot == Slot::kGradBias ? unit_roundoff(DType::kF32) * std::sqrt(terms_of_bias(instance)) / 2 : 0;
         const bool own_included = slot == Slot::kO || slot == Slot::kLse || slot == Slot::kGradQ;
         for (size_t i = 0; i < expected.exact.size(); ++i) {
             expected.naive[i] = rounded(dtype, expected.naive[i]);
-            expected.rounding[i] += tiny_roundoff(dtype);
+            expected.rounding[i] += tiny_roundoff(dtype) + walk * std::fabs(expected.exact[i]);
             if (!own_included) expected.rounding[i] += unit * std::fabs(expected.exact[i]);
         }
     }

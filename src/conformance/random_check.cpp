@@ -2,10 +2,12 @@
 // argument and with no memory changed.
 #include <fmt/format.h>
 
+#include "conformance/combine_case.hpp"
 #include "conformance/compare.hpp"
 #include "conformance/corruption.hpp"
 #include "conformance/element.hpp"
 #include "conformance/random_problem.hpp"
+#include "conformance/tolerance.hpp"
 
 namespace tilewise::conformance {
 
@@ -34,12 +36,12 @@ RandomVerdict check_well_formed(const Device& device, uint64_t seed, const Rando
     // The oracle itself is held against the tests' own computation.
     const bool judged_by_oracle = problem.dtype != DType::kF64 && problem.spec.op != Op::kAppend;
     if (!judged_by_oracle) {
-        const Verdict verdict = compare(instance, expectation, outcome, nullptr);
+        const Verdict verdict = compare(instance, expectation, outcome, nullptr, kRandomSlack);
         return verdict.ok() ? RandomVerdict{} : wrong(seed, problem, verdict.fault);
     }
     const Outcome oracle = run_oracle(device, instance);
     if (!oracle.ok()) return wrong(seed, problem, "the oracle refused: " + oracle.message);
-    const Verdict verdict = compare(instance, expectation, outcome, &oracle);
+    const Verdict verdict = compare(instance, expectation, outcome, &oracle, kRandomSlack);
     return verdict.ok() ? RandomVerdict{} : wrong(seed, problem, verdict.fault);
 }
 
@@ -71,9 +73,33 @@ RandomVerdict check_ill_formed(const Device& device, uint64_t seed, const Random
     return {Kind::kRefused, outcome.message};
 }
 
+RandomVerdict check_combine(const Device& device, uint64_t seed) {
+    Random random(seed);
+    const DType dtype = random.pick({DType::kF32, DType::kF16, DType::kBF16});
+    CombineCase c;
+    c.seed = random.bits();
+    c.sizes.splits = random.between(0, 7);
+    c.sizes.batch = random.between(0, 3);
+    c.sizes.rows = random.between(0, 20);
+    c.sizes.heads = random.between(1, 4);
+    c.sizes.dim = random.between(1, 70);
+    c.ragged = random.chance(0.4);
+    c.empty_parts = random.uniform();
+    c.lse_scale = random.pick({1.0, 10.0, 1e4});
+    c.output = random.pick({DType::kF32, DType::kF16, DType::kBF16});
+    c.layout = random.pick({Layout::kContiguous, Layout::kPaddedRows, Layout::kStridedDim, Layout::kUnaligned});
+    c.lse = random.chance(0.8);
+    const CombineVerdict verdict = run_combine_case(device, c, dtype, {});
+    if (verdict.fault.empty()) return {};
+    return {Kind::kWrong,
+            fmt::format("{}\n  seed {}: {} combine splits {} b{} rows {} h{} d{}", verdict.fault, seed, name_of(dtype),
+                        c.sizes.splits, c.sizes.batch, c.sizes.rows, c.sizes.heads, c.sizes.dim)};
+}
+
 }  // namespace
 
 RandomVerdict check_random_problem(const Device& device, uint64_t seed) {
+    if (seed % 50 == 0) return check_combine(device, seed);
     const RandomProblem problem = random_problem(seed);
     Instance instance = make_instance(problem.spec, problem.dtype);
     return problem.ill_formed ? check_ill_formed(device, seed, problem, instance)

@@ -5,13 +5,15 @@
 // computation in the same precision, both against the exact result in double, and at most kLeastUnits where the naive one was
 // lucky. Counting in units makes this a rule for each element: a small one beside large ones is held to its own size.
 //
-// Measured on the CPU kernels: see docs/numerics.md.
+// Measured over all cases and CPU kernels: naive 0.1 to 1.2 units, kernels 0.4 to 1.7 times that.
 #pragma once
 
 namespace tilewise::conformance {
 
 constexpr double kNaiveFactor = 2.0;
 constexpr double kLeastUnits = 1.0;
+// Thousands of small random problems reach further into the tail of both errors than the list of cases does; a fault is far beyond it.
+constexpr double kRandomSlack = 1.5;
 // f64 has no naive computation of lower precision; its unit already bounds every error.
 constexpr double kDoubleUnits = 4.0;
 

@@ -16,6 +16,9 @@ namespace tilewise::conformance {
 namespace {
 
 bool matches(const std::string& name, const std::string& part) { return name.find(part) != std::string::npos; }
+bool selects_case(const Filter& filter, const std::string& name) {
+    return filter.whole_case_name ? name == filter.case_name : matches(name, filter.case_name);
+}
 
 // One problem and the kernels that face it.
 struct Item {
@@ -67,12 +70,12 @@ public:
 private:
     void add_items() {
         for (const Case& c : all_cases()) {
-            if (!matches(c.name, filter_.case_name)) continue;
+            if (!selects_case(filter_, c.name)) continue;
             add_item({c.name, c.spec, nullptr, DType::kF32, {}});
             if (c.for_backward) add_item({c.name, backward_spec(c), nullptr, DType::kF32, {}});
         }
         for (const CombineCase& c : all_combine_cases()) {
-            if (!matches(c.name, filter_.case_name)) continue;
+            if (!selects_case(filter_, c.name)) continue;
             Item item{c.name, {}, &c, DType::kF32, {}};
             item.spec.op = Op::kCombine;
             add_item(item);
@@ -169,9 +172,9 @@ std::vector<std::string> selected_kernels(const Filter& filter) {
 std::vector<std::string> selected_cases(const Filter& filter) {
     std::vector<std::string> names;
     for (const Case& c : all_cases())
-        if (matches(c.name, filter.case_name)) names.push_back(c.name);
+        if (selects_case(filter, c.name)) names.push_back(c.name);
     for (const CombineCase& c : all_combine_cases())
-        if (matches(c.name, filter.case_name)) names.push_back(c.name);
+        if (selects_case(filter, c.name)) names.push_back(c.name);
     return names;
 }
 

@@ -29,6 +29,7 @@ struct Result {
 struct Filter {
     std::string kernel;
     std::string case_name;
+    bool whole_case_name = false;  // case_name is not a part but the name
     std::string device = "cpu";
 };
 

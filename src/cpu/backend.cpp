@@ -28,8 +28,11 @@ KernelRow cpu_row(std::string name, Op op, std::vector<DType> dtypes, Isa isa) {
 KernelRow tiled_row(Op op, DType dtype, Isa isa) {
     const std::string name = std::string("cpu_tiled_") + name_of(op) + "_" + name_of(dtype) + "_" + name_of(isa);
     KernelRow row = cpu_row(name, op, {dtype}, isa);
-    row.layout = cpu::layout_tiled_forward;
-    row.launch = cpu::launch_tiled_forward;
+    const bool forward = op == Op::kForward;
+    row.refuse = cpu::refuse_tiled;
+    row.layout = forward ? cpu::layout_tiled_forward : cpu::layout_tiled_backward;
+    row.cost = cpu::cost_tiled;
+    row.launch = forward ? cpu::launch_tiled_forward : cpu::launch_tiled_backward;
     return row;
 }
 

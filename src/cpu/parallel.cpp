@@ -13,7 +13,7 @@
 #include <vector>
 
 #if defined(__unix__) || defined(__APPLE__)
-#include <unistd.h>
+#    include <unistd.h>
 #endif
 
 namespace tilewise::cpu {
@@ -57,7 +57,7 @@ struct Job {
 };
 
 class Pool {
-  public:
+public:
     Pool() : owner_(process_id()) {}
     Pool(const Pool&) = delete;
     Pool& operator=(const Pool&) = delete;
@@ -86,7 +86,7 @@ class Pool {
         helper_left_.wait(lock, [&] { return job.working_helpers == 0; });
     }
 
-  private:
+private:
     // More threads are a matter of speed only, so failing to start one is no error.
     void start_threads(int count) {
         try {

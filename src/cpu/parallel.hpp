@@ -23,8 +23,7 @@ void run_tasks(int64_t num_tasks, int num_threads, TaskBody body);
 
 // Returns when all tasks are done. Fewer threads than asked for may run (none could be started, fewer tasks than threads); the result
 // is then the same, only later.
-template <class Function>
-void parallel_for(int64_t num_tasks, int num_threads, Function&& fn) {
+template <class Function> void parallel_for(int64_t num_tasks, int num_threads, Function&& fn) {
     using Body = std::remove_reference_t<Function>;
     static_assert(std::is_nothrow_invocable_v<Body&, int64_t, int>, "a task has no one to throw to: make it noexcept");
     const auto invoke = [](void* context, int64_t task, int worker) { (*static_cast<Body*>(context))(task, worker); };

@@ -20,7 +20,7 @@ namespace tilewise::cpu {
 namespace {
 
 class BackwardUnit {
-  public:
+public:
     BackwardUnit(const Backward& backward, int64_t unit, unsigned char* memory)
         : backward_(backward), ops_(*backward.ops), carver_(memory), work_(backward, carver_) {
         const int64_t heads = backward.view.sizes.num_heads_kv;
@@ -41,11 +41,11 @@ class BackwardUnit {
         }
     }
 
-  private:
+private:
     void run_tile(Interval keys) {
         const int count = keys.end - keys.begin;
-        std::fill_n(work_.tiles.grad_k, count_of_tile() * work_.tiles.d_stride, 0.0f);
-        std::fill_n(work_.tiles.grad_v, count_of_tile() * work_.tiles.dv_stride, 0.0f);
+        std::fill_n(work_.tiles.grad_k, count_of_tile() * work_.tiles.stride.d, 0.0f);
+        std::fill_n(work_.tiles.grad_v, count_of_tile() * work_.tiles.stride.dv, 0.0f);
         const Interval queries = visiting_rows(group_.mask, group_.sequence.seqlen_q, keys);
         if (!is_empty(queries)) {
             work_.load_keys(group_, keys);
@@ -54,9 +54,9 @@ class BackwardUnit {
             for (int64_t row = queries.begin * group_.num_heads / quantum * quantum; row < end; row += tile_m)
                 run_block(row, static_cast<int>(std::min(tile_m, end - row)));
         }
-        store_keys(backward_.grad_k, work_.tiles.grad_k, work_.tiles.d_stride,
+        store_keys(backward_.grad_k, work_.tiles.grad_k, work_.tiles.stride.d,
                    softmax_scale_of(backward_.step->problem), keys.begin, count);
-        store_keys(backward_.grad_v, work_.tiles.grad_v, work_.tiles.dv_stride, 1.0f, keys.begin, count);
+        store_keys(backward_.grad_v, work_.tiles.grad_v, work_.tiles.stride.dv, 1.0f, keys.begin, count);
     }
 
     int64_t count_of_tile() const { return backward_.step->tiling.tile_n; }
@@ -67,14 +67,14 @@ class BackwardUnit {
         const BackwardScratch& tiles = work_.tiles;
         const Sizes& sizes = backward_.view.sizes;
         const int64_t column = work_.first_column();
-        add_to_keys(tiles.s, tiles.grad_o, tiles.dv_stride, tiles.grad_v + column * tiles.dv_stride, sizes.head_dim_v);
-        add_to_keys(tiles.dp, tiles.q, tiles.d_stride, tiles.grad_k + column * tiles.d_stride, sizes.head_dim);
+        add_to_keys(tiles.s, tiles.grad_o, tiles.stride.dv, tiles.grad_v + column * tiles.stride.dv, sizes.head_dim_v);
+        add_to_keys(tiles.dp, tiles.q, tiles.stride.d, tiles.grad_k + column * tiles.stride.d, sizes.head_dim);
 
         Product product;
         product.a = tiles.dp;
-        product.a_row = tiles.s_stride;
-        product.b = tiles.k + column * tiles.d_stride;
-        product.b_k = tiles.d_stride;
+        product.a_row = tiles.stride.s;
+        product.b = tiles.k + column * tiles.stride.d;
+        product.b_k = tiles.stride.d;
         product.b_panel = 2 * ops_.width;
         product.c_row = grad_q_stride(sizes, ops_);
         product.c = grad_q_ + first_row * product.c_row;
@@ -90,7 +90,7 @@ class BackwardUnit {
         Product product;
         product.a = p;
         product.a_row = 1;
-        product.a_k = work_.tiles.s_stride;
+        product.a_k = work_.tiles.stride.s;
         product.b = values;
         product.b_k = stride;
         product.b_panel = 2 * ops_.width;
@@ -133,12 +133,12 @@ Backward make_backward(const Step& step, const Arguments& arguments) {
     backward.ops = &tile_ops(static_cast<Isa>(step.row->isa));
     backward.view = make_view(step, arguments);
     backward.traits = score_traits(step.problem);
-    backward.scale_log2 = exponent_scale(backward.view, backward.traits);
+    backward.scale = remaining_scale(backward.view, backward.traits);
     backward.grad_o = head_tensor(step, arguments, Arg::kGradO);
     backward.grad_q = head_tensor(step, arguments, Arg::kGradQ);
     backward.grad_k = head_tensor(step, arguments, Arg::kGradK);
     backward.grad_v = head_tensor(step, arguments, Arg::kGradV);
-    backward.lse_log2 = arguments.at<float>(step.block("lse_log2"));
+    backward.lse = arguments.at<float>(step.block("lse"));
     backward.delta = arguments.at<float>(step.block("delta"));
     backward.grad_q_sums = arguments.at<float>(step.block("grad_q_sums"));
     return backward;
@@ -160,9 +160,13 @@ int64_t grad_q_rows_of_head(const Sizes& sizes, const TileOps& ops) {
 
 int32_t chunks_for(const Step& step, int64_t threads) {
     const int64_t units = std::max<int64_t>(step.sizes.batch * step.sizes.num_heads_kv, 1);
-    const int64_t tiles = ceil_div(step.sizes.max_seqlen_k, step.tiling.tile_n);
+    const int64_t tiles = std::max<int64_t>(ceil_div(step.sizes.max_seqlen_k, step.tiling.tile_n), 1);
+    // Deterministic: the sums of dQ must not be grouped by the number of threads. Each chunk costs memory, hence the bound.
+    constexpr int64_t kDeterministicUnits = 16, kMostDeterministicChunks = 8;
+    if (step.problem.exec.deterministic)
+        return static_cast<int32_t>(std::min({ceil_div(kDeterministicUnits, units), kMostDeterministicChunks, tiles}));
     if (threads == 1 || units >= 3 * threads) return 1;
-    return static_cast<int32_t>(clamp_to<int64_t>(ceil_div(3 * threads, units), 1, std::max<int64_t>(tiles, 1)));
+    return static_cast<int32_t>(std::min(ceil_div(3 * threads, units), tiles));
 }
 
 void layout_tiled_backward(Step& step, const DeviceInfo& device) {
@@ -185,7 +189,7 @@ void layout_tiled_backward(Step& step, const DeviceInfo& device) {
     WorkspaceLayout layout(step.workspace_base);
     layout.add("scratch", step.num_threads * scratch_bytes(step, ops));
     layout.add("schedule", (sizes.batch + 1) * int64_t{sizeof(int64_t)});
-    layout.add("lse_log2", rows);
+    layout.add("lse", rows);
     layout.add("delta", rows);
     layout.add("grad_q_sums", step.num_chunks * sizes.num_heads_kv * sums);
     step.workspace = layout.take_blocks();

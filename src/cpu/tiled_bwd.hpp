@@ -14,13 +14,13 @@ struct Backward {
     const TileOps* ops = nullptr;
     View view;
     ScoreTraits traits;
-    float scale_log2 = 0;
+    float scale = 0;
     HeadTensor grad_o, grad_q, grad_k, grad_v;
-    float* lse_log2 = nullptr;  // (h, total_q): lse * log2(e)
-    float* delta = nullptr;     // (h, total_q): rowsum(dO * O) - grad_lse
+    float* lse = nullptr;          // (h, total_q)
+    float* delta = nullptr;        // (h, total_q): rowsum(dO * O) - grad_lse
     float* grad_q_sums = nullptr;  // (num_chunks, hk, packed rows, grad_q_stride), fp32; see grad_q_rows
 
-    // Index of a query row in lse_log2 and delta.
+    // Index of a query row in lse and delta.
     int64_t row_index(const Sequence& s, int64_t head_q, int64_t query) const {
         return head_q * view.sizes.total_q + s.q_batch * view.sizes.max_seqlen_q + s.q_row + query;
     }
@@ -32,25 +32,28 @@ struct Backward {
 int64_t grad_q_rows_of_head(const Sizes& sizes, const TileOps& ops);
 inline int64_t grad_q_stride(const Sizes& sizes, const TileOps& ops) { return round_up(sizes.head_dim, ops.width); }
 
+struct BackwardStrides {
+    int64_t d = 0, dv = 0, s = 0;  // of rows of head_dim, head_dim_v, tile_n columns
+    int64_t k_panel = 0, v_panel = 0;
+};
 // One thread's memory.
 struct BackwardScratch {
-    int64_t d_stride = 0, dv_stride = 0, s_stride = 0;  // rows of tiles of head_dim, head_dim_v, keys
-    int64_t k_panel = 0, v_panel = 0;
-    float *q = nullptr, *grad_o = nullptr;              // (tile_m, ...)
-    float *k_transposed = nullptr, *v_transposed = nullptr;  // panels
+    BackwardStrides stride;
+    float *q = nullptr, *grad_o = nullptr;                     // (tile_m, ...)
+    float *k_transposed = nullptr, *v_transposed = nullptr;    // panels
     float *k = nullptr, *grad_k = nullptr, *grad_v = nullptr;  // (tile_n, ...)
-    float *s = nullptr, *dp = nullptr;                  // (tile_m, tile_n); then P and dS
+    float *s = nullptr, *dp = nullptr;                         // (tile_m, tile_n); then P and dS
 };
 struct BackwardRows {
     Interval *intervals = nullptr, *visible = nullptr;
-    float *lse_log2 = nullptr, *delta = nullptr;
+    float *lse = nullptr, *delta = nullptr;
     float* factor = nullptr;  // (tile_n)
     void** addresses = nullptr;
     ScoreScratch score;
 };
 
 class BackwardTiles {
-  public:
+public:
     BackwardTiles(const Backward& backward, Carver& carver) : BackwardTiles(*backward.step, *backward.ops, carver) {
         backward_ = &backward;
     }
@@ -75,7 +78,7 @@ class BackwardTiles {
     BackwardScratch tiles;
     BackwardRows rows;
 
-  private:
+private:
     Product score_product(int num_columns) const;
 
     const Backward* backward_ = nullptr;
@@ -89,7 +92,7 @@ int32_t chunks_for(const Step& step, int64_t threads);
 
 // tiled_bwd_rows.cpp
 constexpr int kRowsOfTask = 64;
-// lse_log2 and delta of every row.
+// lse and delta of every row.
 void prepare_rows(const Backward& backward, const Schedule& schedule);
 // Zeros for rows of grad_q, grad_k, grad_v that no sequence uses.
 void clear_unused_rows(const Backward& backward);

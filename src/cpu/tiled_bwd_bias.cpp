@@ -29,7 +29,7 @@ struct Axis {
 };
 
 class BiasUnit {
-  public:
+public:
     BiasUnit(const Backward& backward, const PairTensor& grad_bias, unsigned char* memory)
         : backward_(backward), grad_bias_(grad_bias), carver_(memory), work_(backward, carver_) {
         const TensorDesc& shape = backward.step->problem[Arg::kGradBias];
@@ -37,7 +37,7 @@ class BiasUnit {
         heads_ = {shape.dim(1), 1};
         rows_ = {shape.dim(2), backward.step->tiling.tile_m};
         keys_ = {shape.dim(3), backward.step->tiling.tile_n};
-        sums_ = carver_.take<float>(rows_.block * work_.tiles.s_stride);
+        sums_ = carver_.take<float>(rows_.block * work_.tiles.stride.s);
     }
 
     int64_t num_units() const {
@@ -48,7 +48,7 @@ class BiasUnit {
         const int64_t key_block = unit % keys_.num_blocks(), row_block = unit / keys_.num_blocks() % rows_.num_blocks();
         const int64_t rest = unit / keys_.num_blocks() / rows_.num_blocks();
         const int64_t head_block = rest % heads_.num_blocks(), batch_block = rest / heads_.num_blocks();
-        std::fill_n(sums_, rows_.block * work_.tiles.s_stride, 0.0f);
+        std::fill_n(sums_, rows_.block * work_.tiles.stride.s, 0.0f);
         const Interval batches = batches_.range(batch_block, backward_.view.sizes.batch);
         const Interval heads = heads_.range(head_block, backward_.view.sizes.num_heads_q);
         for (int64_t batch = batches.begin; batch < batches.end; ++batch)
@@ -57,7 +57,7 @@ class BiasUnit {
         store(batch_block, head_block, row_block, key_block);
     }
 
-  private:
+private:
     void add_head(const RowGroup& group, int64_t row_block, int64_t key_block) {
         const Interval keys = keys_.range(key_block, group.sequence.seqlen_k);
         const Interval rows = rows_.range(row_block, group.sequence.seqlen_q);
@@ -77,8 +77,8 @@ class BiasUnit {
     void add_tile() {
         const TileSpan& span = work_.span();
         for (int row = 0; row < span.num_rows; ++row) {
-            const float* ds = work_.tiles.dp + row * work_.tiles.s_stride;
-            float* sums = sums_ + (rows_.summed() ? 0 : row * work_.tiles.s_stride);
+            const float* ds = work_.tiles.dp + row * work_.tiles.stride.s;
+            float* sums = sums_ + (rows_.summed() ? 0 : row * work_.tiles.stride.s);
             if (keys_.summed()) {
                 for (int j = 0; j < span.num_keys; ++j) sums[0] += ds[j];
             } else {
@@ -96,7 +96,7 @@ class BiasUnit {
             void* address = static_cast<unsigned char*>(grad_bias_.data) +
                             grad_bias_.offset(batch, head, first_row + row, first_key) * size_of(grad_bias_.dtype);
             const RowTarget target{&address, grad_bias_.key_stride, grad_bias_.dtype, 1, keys};
-            backward_.ops->store_rows(sums_ + row * work_.tiles.s_stride, 0, &factor, target);
+            backward_.ops->store_rows(sums_ + row * work_.tiles.stride.s, 0, &factor, target);
         }
     }
 
@@ -113,7 +113,7 @@ class BiasUnit {
 int64_t bias_scratch_bytes(const Step& step, const TileOps& ops) {
     Carver carver;
     const BackwardTiles work(step, ops, carver);
-    carver.take<float>(step.tiling.tile_m * work.tiles.s_stride);
+    carver.take<float>(step.tiling.tile_m * work.tiles.stride.s);
     return carver.bytes();
 }
 

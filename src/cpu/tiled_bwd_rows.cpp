@@ -31,7 +31,7 @@ void prepare_block(const Backward& backward, const RowBlock& block) {
         backward.delta[index] = static_cast<float>(delta);
         const double lse =
             load_element(view.lse.data, view.lse.dtype, view.lse.offset(s.q_batch, head, s.q_row + query));
-        backward.lse_log2[index] = static_cast<float>(lse * kLog2E);
+        backward.lse[index] = static_cast<float>(lse);
     }
 }
 
@@ -61,8 +61,8 @@ void clear_rows(const Backward& backward, const HeadTensor& tensor, int64_t batc
     const float unread = 0.0f;
     for (int64_t row = begin; row < end; ++row)
         for (int64_t head = 0; head < heads; ++head) {
-            void* address = static_cast<unsigned char*>(tensor.data) +
-                            tensor.offset(batch, row, head) * size_of(tensor.dtype);
+            void* address =
+                static_cast<unsigned char*>(tensor.data) + tensor.offset(batch, row, head) * size_of(tensor.dtype);
             backward.ops->store_rows(&unread, 0, &factor, target_of(tensor, &address, 1, dim));
         }
 }
@@ -98,7 +98,7 @@ double grad_of_sink(const Backward& backward, int64_t head) {
         const Sequence s = resolve_sequence(view.sequences, batch);
         for (int32_t query = 0; query < s.seqlen_q; ++query) {
             const int64_t index = backward.row_index(s, head, query);
-            const double p = std::exp2(sink * kLog2E - static_cast<double>(backward.lse_log2[index]));
+            const double p = std::exp(sink - static_cast<double>(backward.lse[index]));
             sum -= p * static_cast<double>(backward.delta[index]);
         }
     }

@@ -5,92 +5,24 @@
 // cache. Tiles begin at multiples of tile_n from key 0, and every sum of a row runs in key order inside them, so without splits a
 // row's bits depend on nothing but its own sequence: not on the batch, its neighbours, the block size or the threads.
 // Split KV: each split leaves its normalised output and lse in the workspace, and tiled_split.cpp merges them.
+#include "cpu/tiled_fwd.hpp"
+
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
-#include "core/workspace.hpp"
 #include "cpu/parallel.hpp"
 #include "cpu/simd/dispatch.hpp"
 #include "cpu/tiled.hpp"
 #include "cpu/tiled_schedule.hpp"
-#include "cpu/tiled_score.hpp"
-#include "cpu/tiled_split.hpp"
 #include "math/online_softmax.hpp"
 
 namespace tilewise::cpu {
 
 namespace {
 
-// Rows of a strip: two register tiles share each panel of K and V that is fetched from the second-level cache.
-int strip_rows(const TileOps& ops) { return 2 * ops.row_tile; }
-
-const ProductOps& products_of(const TileOps& ops, DType dtype) { return dtype == DType::kBF16 ? ops.bf16 : ops.f32; }
-
-// What all units of a launch share.
-struct Forward {
-    const Step* step = nullptr;
-    View view;
-    const TileOps* ops = nullptr;
-    const ProductOps* products = nullptr;
-    ScoreTraits traits;
-    SplitOutput splits;
-    float scale_log2 = 0;
-};
-
-// One thread's memory. Packed operands are in the format of the products: fp32, or bf16 where the instruction set multiplies that.
-struct ForwardScratch {
-    int64_t q_stride = 0, s_stride = 0, o_stride = 0;  // rows
-    int64_t k_panel = 0, v_panel = 0;                  // panels
-    unsigned char *q = nullptr, *k = nullptr, *v = nullptr;
-    float* o = nullptr;
-    float* s = nullptr;
-    unsigned char* p = nullptr;  // bf16 probabilities; fp32 ones replace the scores
-};
-
-struct RowScratch {
-    float *row_max = nullptr, *row_sum = nullptr, *factor = nullptr;
-    Interval *intervals = nullptr, *visible = nullptr;
-    void** addresses = nullptr;
-    ScoreScratch score;
-};
-
-ForwardScratch carve_tiles(Carver& carver, const Step& step, const TileOps& ops) {
-    const int64_t rows = round_up(step.tiling.tile_m, ops.row_quantum), keys = step.tiling.tile_n;
-    const int64_t panel = 2 * ops.width;
-    const int64_t element = size_of(products_of(ops, step.problem[Arg::kQ].dtype).format);
-    ForwardScratch scratch;
-    scratch.q_stride = tile_stride(step.sizes.head_dim, ops);
-    scratch.s_stride = tile_stride(keys, ops);
-    scratch.o_stride = tile_stride(step.sizes.head_dim_v, ops);
-    scratch.k_panel = round_up(step.sizes.head_dim, 2) * panel;
-    scratch.v_panel = keys * panel;
-    scratch.q = carver.take<unsigned char>(rows * scratch.q_stride * element);
-    scratch.k = carver.take<unsigned char>(ceil_div(keys, panel) * scratch.k_panel * element);
-    scratch.v = carver.take<unsigned char>(ceil_div(step.sizes.head_dim_v, panel) * scratch.v_panel * element);
-    scratch.o = carver.take<float>(rows * scratch.o_stride);
-    scratch.s = carver.take<float>(strip_rows(ops) * scratch.s_stride);
-    if (element == 2) scratch.p = carver.take<unsigned char>(strip_rows(ops) * scratch.s_stride * element);
-    return scratch;
-}
-
-RowScratch carve_rows(Carver& carver, const Step& step, const TileOps& ops) {
-    const int64_t rows = round_up(step.tiling.tile_m, ops.row_quantum);
-    RowScratch scratch;
-    scratch.row_max = carver.take<float>(rows);
-    scratch.row_sum = carver.take<float>(rows);
-    scratch.factor = carver.take<float>(rows);
-    scratch.intervals = carver.take<Interval>(rows);
-    scratch.visible = carver.take<Interval>(strip_rows(ops));
-    scratch.addresses = carver.take<void*>(std::max<int64_t>(rows, step.tiling.tile_n));
-    scratch.score = carve_scores(carver, score_traits(step.problem), strip_rows(ops),
-                                 tile_stride(step.tiling.tile_n, ops), false);
-    return scratch;
-}
-
 // One unit of work.
 class ForwardUnit {
-  public:
+public:
     ForwardUnit(const Forward& forward, const RowBlock& block, unsigned char* memory)
         : forward_(forward), ops_(*forward.ops), group_(group_of(forward.view, block.batch, block.head_kv)) {
         Carver carver(memory);
@@ -118,7 +50,7 @@ class ForwardUnit {
         }
     }
 
-  private:
+private:
     int panel() const { return 2 * ops_.width; }
 
     // The keys of this unit: whole tiles of the hull, as even as they go. Depends on what the rows see, never on the
@@ -214,7 +146,7 @@ class ForwardUnit {
         tile.visible = rows_.visible;
         tile.num_rows = span.num_rows;
         tile.num_columns = columns;
-        tile.scale_log2 = forward_.scale_log2;
+        tile.scale_log2 = static_cast<float>(static_cast<double>(forward_.scale) * kLog2E);
         tile.format = forward_.products->format;
         tile.rounding = forward_.view.q.dtype;
         tile.dropout = keep_tile(group_, span, rows_.score);
@@ -225,10 +157,17 @@ class ForwardUnit {
                         static_cast<int>(forward_.view.sizes.head_dim_v), rows_.factor);
     }
 
+    double scaled_maximum(int row) const {
+        const double row_max = static_cast<double>(rows_.row_max[row]);
+        // A scale of 0 would make NaN of a row that saw nothing.
+        return row_max == static_cast<double>(negative_infinity()) ? row_max
+                                                                   : row_max * static_cast<double>(forward_.scale);
+    }
+
     // Turns row_sum into lse and factor into what makes the accumulated rows the output.
     SoftmaxState<double> finish_row(int row, double sink) {
         SoftmaxState<double> state;
-        const double row_max = static_cast<double>(rows_.row_max[row]) / kLog2E;
+        const double row_max = scaled_maximum(row);
         state = {row_max, static_cast<double>(rows_.row_sum[row])};
         if (sink != static_cast<double>(negative_infinity())) state = with_sink(state, sink);
         const double weight = std::exp(row_max - shift_of(state.row_max));
@@ -272,55 +211,7 @@ class ForwardUnit {
     int num_rows_ = 0, padded_rows_ = 0;
 };
 
-int64_t scratch_bytes(const Step& step, const TileOps& ops) {
-    Carver carver;
-    carve_tiles(carver, step, ops);
-    carve_rows(carver, step, ops);
-    return carver.bytes();
-}
-
-// Keys of a tile, for a register tile of this width: K and V of a tile fill about a quarter of the second-level cache.
-int32_t keys_of_tile(const Step& step, const TileOps& ops) {
-    const int64_t longest = step.sizes.head_dim + step.sizes.head_dim_v;
-    const int64_t keys = ops.width >= 16 && longest <= 256 ? 256 : 128;
-    // A shorter capacity has one tile either way, so this changes no result.
-    return static_cast<int32_t>(std::min(keys, round_up(std::max<int64_t>(step.sizes.max_seqlen_k, 1), 2 * ops.width)));
-}
-
-// Row blocks: large, so that packing keys is shared by many rows, as long as the block's Q and O leave half of the second-level cache
-// to everything else; and enough of them for the threads to even out.
-int32_t rows_of_block(const Step& step, const TileOps& ops, const DeviceInfo& device, int64_t threads) {
-    const Sizes& sizes = step.sizes;
-    const int64_t group_rows = sizes.total_q * sizes.gqa_ratio();
-    const int64_t longest = std::max<int64_t>(sizes.max_seqlen_q * sizes.gqa_ratio(), 1);
-    const int64_t row_bytes = (tile_stride(sizes.head_dim, ops) + tile_stride(sizes.head_dim_v, ops)) * 4;
-    const int64_t smallest = 2 * strip_rows(ops);
-    int64_t rows = 32 * strip_rows(ops);
-    while (rows > smallest && (rows * row_bytes > device.cpu.l2_bytes / 2 ||
-                               ceil_div(group_rows, rows) * sizes.num_heads_kv < 4 * threads))
-        rows /= 2;
-    return static_cast<int32_t>(std::min(rows, round_up(longest, ops.row_quantum)));
-}
-
 }  // namespace
-
-void layout_tiled_forward(Step& step, const DeviceInfo& device) {
-    const TileOps& ops = tile_ops(static_cast<Isa>(step.row->isa));
-    const Sizes& sizes = step.sizes;
-    const int64_t threads = threads_for_units(step, device, std::numeric_limits<int32_t>::max());
-    step.tiling.tile_n = keys_of_tile(step, ops);
-    step.tiling.tile_m = rows_of_block(step, ops, device, threads);
-    const int64_t blocks = ceil_div(sizes.total_q * sizes.gqa_ratio(), step.tiling.tile_m) * sizes.num_heads_kv;
-    step.num_splits = splits_for(step, blocks, threads);
-    step.num_threads = static_cast<int32_t>(clamp_to<int64_t>(
-        (blocks + sizes.batch * sizes.num_heads_kv) * step.num_splits, 1, threads));  // a ragged batch has more blocks
-
-    WorkspaceLayout layout(step.workspace_base);
-    layout.add("scratch", step.num_threads * scratch_bytes(step, ops));
-    layout.add("schedule", (sizes.batch + 1) * int64_t{sizeof(int64_t)});
-    add_split_blocks(layout, step);
-    step.workspace = layout.take_blocks();
-}
 
 Status launch_tiled_forward(const Step& step, const Arguments& arguments) {
     Forward forward;
@@ -329,11 +220,11 @@ Status launch_tiled_forward(const Step& step, const Arguments& arguments) {
     forward.ops = &tile_ops(static_cast<Isa>(step.row->isa));
     forward.products = &products_of(*forward.ops, forward.view.q.dtype);
     forward.traits = score_traits(step.problem);
-    forward.scale_log2 = exponent_scale(forward.view, forward.traits);
+    forward.scale = remaining_scale(forward.view, forward.traits);
     forward.splits = split_output(step, arguments);
     const Schedule schedule(forward.view, step.tiling.tile_m, step.num_splits,
                             arguments.at<int64_t>(step.block("schedule")));
-    const int64_t bytes = scratch_bytes(step, *forward.ops);
+    const int64_t bytes = forward_scratch_bytes(step, *forward.ops);
     auto* scratch = arguments.at<unsigned char>(step.block("scratch"));
     parallel_for(schedule.num_units(), step.num_threads, [&](int64_t unit, int worker) noexcept {
         ForwardUnit(forward, schedule[unit], scratch + worker * bytes).run();

@@ -59,17 +59,16 @@ inline RowTarget target_of(const HeadTensor& tensor, void* const* rows, int num_
 // Hands out aligned pieces of one block of memory. Run on a null base it only counts, so the code that places a kernel's scratch is also
 // the code that sizes it.
 class Carver {
-  public:
+public:
     explicit Carver(unsigned char* base = nullptr) : base_(base) {}
-    template <class T>
-    T* take(int64_t count) {
+    template <class T> T* take(int64_t count) {
         const int64_t offset = used_;
         used_ = round_up(used_ + count * static_cast<int64_t>(sizeof(T)), 64);
         return base_ == nullptr ? nullptr : reinterpret_cast<T*>(base_ + offset);
     }
     int64_t bytes() const { return used_; }
 
-  private:
+private:
     unsigned char* base_;
     int64_t used_ = 0;
 };

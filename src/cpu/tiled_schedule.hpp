@@ -14,14 +14,14 @@ struct RowBlock {
 };
 
 class Schedule {
-  public:
+public:
     // blocks_before: int64 (batch + 1), written here. Every unit has its own number; `splits` of them share a row block.
     Schedule(const View& view, int64_t tile_m, int64_t splits, int64_t* blocks_before);
     int64_t num_units() const { return blocks_before_[batch_] * heads_ * splits_; }
     // Later row blocks come first: with a causal mask they are the longest, and long work is best not left for the end.
     RowBlock operator[](int64_t unit) const;
 
-  private:
+private:
     const int64_t* blocks_before_;
     int64_t batch_, heads_, splits_, tile_m_;
 };

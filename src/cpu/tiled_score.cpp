@@ -98,9 +98,8 @@ ScoreScratch carve_scores(Carver& carver, const ScoreTraits& traits, int num_row
     return scratch;
 }
 
-float exponent_scale(const View& view, const ScoreTraits& traits) {
-    const double scale = traits.modified() ? 1.0 : static_cast<double>(softmax_scale_of(view.launch.step->problem));
-    return static_cast<float>(scale * kLog2E);
+float remaining_scale(const View& view, const ScoreTraits& traits) {
+    return traits.modified() ? 1.0f : softmax_scale_of(view.launch.step->problem);
 }
 
 void modify_tile(const TileOps& ops, const RowGroup& group, const TileSpan& span, const Interval* visible,

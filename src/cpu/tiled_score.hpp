@@ -29,8 +29,8 @@ ScoreTraits score_traits(const Problem& problem);
 // Room for tiles of num_rows x row_stride; `backward` adds what a gradient needs.
 ScoreScratch carve_scores(Carver& carver, const ScoreTraits& traits, int num_rows, int64_t row_stride, bool backward);
 
-// The factor of a tile's scores in base-2 exponents, after modify_tile.
-float exponent_scale(const View& view, const ScoreTraits& traits);
+// What the scores still have to be multiplied with after modify_tile.
+float remaining_scale(const View& view, const ScoreTraits& traits);
 
 // Applies the score modifiers in place; nothing to do without any. `scores` has the scratch's row stride.
 void modify_tile(const TileOps& ops, const RowGroup& group, const TileSpan& span, const Interval* visible,

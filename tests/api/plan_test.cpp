@@ -89,6 +89,9 @@ TEST_F(Plans, RefuseOtherOptions) {
     call.score.flags = TILEWISE_SCORE_HAS_SCALE;
     expect_invalid(launch(plan, call), "softmax_scale");
     call = f.call;
+    call.score.dropout_seed = 7;
+    expect_invalid(launch(plan, call), "dropout_seed");
+    call = f.call;
     call.options.num_threads = 1;
     expect_invalid(launch(plan, call), "num_threads");
     call = f.call;

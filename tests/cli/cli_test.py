@@ -2,133 +2,22 @@
 """Runs the program `tilewise` for real: every command, its JSON, its exit codes, and what it says to bad input.
 
 usage: cli_test.py PROGRAM [unittest options]
-
-Only the standard library: .npy and .safetensors files are packed and unpacked here with struct, by this file's own reading of
-the formats, and attention is computed in plain Python.
 """
 
 import json
 import math
-import os
-import random
+import re
 import struct
 import subprocess
 import sys
-import tempfile
 import time
 import unittest
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-PROGRAM = ""  # set by main
+import cli_support
+from cli_support import ROOT, Case, attention, npy_bytes, read_npy, read_safetensors, run, safetensors_bytes
+
 RECORDED = ("recorded:h200", "recorded:a100", "recorded:rtx4090", "recorded:t4", "recorded:cpu-avx2")
-
-
-def run(*arguments, environment=None):
-    variables = {name: value for name, value in os.environ.items() if not name.startswith("TILEWISE_")}
-    variables.update(environment or {})
-    return subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, env=variables, timeout=300)
-
-
-def product(shape):
-    return math.prod(shape)
-
-
-def npy_bytes(values, shape, descr="<f4", code="f", fortran=False):
-    axes = "(" + "".join(f"{n}, " for n in shape) + ")"
-    header = f"{{'descr': '{descr}', 'fortran_order': {fortran}, 'shape': {axes}, }}".encode() + b"\n"
-    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + struct.pack(f"<{len(values)}{code}", *values)
-
-
-def read_npy(path, code="f"):
-    raw = Path(path).read_bytes()
-    (length,) = struct.unpack("<H", raw[8:10])
-    header = eval(raw[10 : 10 + length])  # the literal that the program itself has just written
-    data = raw[10 + length :]
-    return header, list(struct.unpack(f"<{product(header['shape'])}{code}", data))
-
-
-def safetensors_bytes(tensors):
-    """tensors: {name: (dtype, shape, bytes)}"""
-    header, data = {}, b""
-    for name, (dtype, shape, raw) in tensors.items():
-        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(raw)]}
-        data += raw
-    text = json.dumps(header).encode()
-    return struct.pack("<Q", len(text)) + text + data
-
-
-def read_safetensors(path):
-    raw = Path(path).read_bytes()
-    (length,) = struct.unpack("<Q", raw[:8])
-    header = json.loads(raw[8 : 8 + length])
-    data = raw[8 + length :]
-    return {name: (e["dtype"], e["shape"], data[slice(*e["data_offsets"])]) for name, e in header.items()}
-
-
-def attention(q, k, v, shape, *, causal=False, bias=None):
-    """Plain attention on flat lists: shape is (b, sq, sk, h, hk, d, dv); returns o (b, sq, h, dv) and lse (b, h, sq)."""
-    b, sq, sk, h, hk, d, dv = shape
-    out, lse = [0.0] * (b * sq * h * dv), [0.0] * (b * h * sq)
-    for n, a, i in ((n, a, i) for n in range(b) for a in range(h) for i in range(sq)):
-        g = a * hk // h
-        row = q[((n * sq + i) * h + a) * d :][:d]
-        scores = {}
-        for j in range(sk):
-            if causal and j > i + sk - sq:
-                continue
-            key = k[((n * sk + j) * hk + g) * d :][:d]
-            scores[j] = sum(x * y for x, y in zip(row, key)) / math.sqrt(d)
-            if bias is not None:
-                scores[j] += bias[i * sk + j]
-        if not scores:
-            lse[(n * h + a) * sq + i] = -math.inf
-            continue
-        top = max(scores.values())
-        total = sum(math.exp(s - top) for s in scores.values())
-        lse[(n * h + a) * sq + i] = top + math.log(total)
-        for j, score in scores.items():
-            weight = math.exp(score - top) / total
-            for c in range(dv):
-                out[((n * sq + i) * h + a) * dv + c] += weight * v[((n * sk + j) * hk + g) * dv + c]
-    return out, lse
-
-
-class Case(unittest.TestCase):
-    def setUp(self):
-        self.folder_object = tempfile.TemporaryDirectory()
-        self.folder = Path(self.folder_object.name)
-        self.random = random.Random(7)
-
-    def tearDown(self):
-        self.folder_object.cleanup()
-
-    def good(self, *arguments, **options):
-        result = run(*arguments, **options)
-        self.assertEqual(result.returncode, 0, result.stderr)
-        return result.stdout
-
-    def bad(self, exit_code, *arguments, words=(), **options):
-        result = run(*arguments, **options)
-        self.assertEqual(result.returncode, exit_code, result.stdout + result.stderr)
-        self.assertTrue(result.stderr.startswith("tilewise: "), result.stderr)
-        for word in words:
-            self.assertIn(word, result.stderr)
-        return result
-
-    def normal(self, *shape):
-        return [struct.unpack("<f", struct.pack("<f", self.random.gauss(0, 1)))[0] for _ in range(product(shape))]
-
-    def near(self, actual, expected, tolerance):
-        self.assertEqual(len(actual), len(expected))
-        for x, y in zip(actual, expected):
-            if x != y:  # infinities are equal
-                self.assertLess(abs(x - y), tolerance * (1 + abs(y)))
-
-    def place(self, name, content):
-        path = self.folder / name
-        path.write_bytes(content)
-        return path
 
 
 class Program(Case):
@@ -149,7 +38,7 @@ class Program(Case):
 
     def test_closed_output_is_a_failure(self):
         with open("/dev/full", "w") as full:
-            result = subprocess.run([PROGRAM, "info"], stdout=full, stderr=subprocess.PIPE, text=True)
+            result = subprocess.run([*cli_support.PROGRAM, "info"], stdout=full, stderr=subprocess.PIPE, text=True)
         self.assertEqual(result.returncode, 1)
         self.assertIn("stdout", result.stderr)
 
@@ -174,10 +63,9 @@ class Info(Case):
 
     def test_readme_holds_the_support_table(self):
         readme = (ROOT / "README.md").read_text()
-        marker = "<!-- support-table -->"
-        self.assertEqual(readme.count(marker), 2, "README.md: the table stands between two support-table markers")
-        table = readme.split(marker)[1].strip()
-        self.assertEqual(table, self.good("info", "--markdown").strip())
+        inside = re.search(r"<!-- support-table -->(.*)<!-- /support-table -->", readme, re.DOTALL)
+        self.assertIsNotNone(inside, "README.md: the markers of the support table are missing")
+        self.assertEqual(inside.group(1).strip(), self.good("info", "--markdown").strip(), "README.md: paste `tilewise info --markdown`")
 
 
 class Plan(Case):
@@ -218,7 +106,8 @@ class Plan(Case):
     def test_pinned_kernel(self):
         answer = json.loads(self.good("plan", "--kernel", "cpu_reference_forward", "--json"))
         self.assertEqual(answer["plan"]["steps"][-1]["kernel"], "cpu_reference_forward")
-        self.bad(1, "plan", "--kernel", "cpu_reference_forward", "--op", "backward", words=["cpu_reference_forward"])
+        self.bad(2, "plan", "--kernel", "cpu_reference_forward", "--op", "backward", words=["cpu_reference_forward"])
+        self.bad(1, "plan", "--kernel", "cpu_tiled_forward_bf16_scalar", words=["cpu_tiled_forward_bf16_scalar", "f32"])
 
     def test_bad_problems_name_the_argument(self):
         self.bad(2, "plan", "--device", "h2000", words=["device", "h2000", "recorded:h200", "cpu"])
@@ -296,6 +185,17 @@ class Run(Case):
         cut = {name: [x for n in range(b) for x in tensors[name][1][n * sk * hk * c :][: 5 * hk * c]] for name, c in (("k", d), ("v", dv))}
         self.near(read_npy(self.folder / "o.npy")[1], attention(q, cut["k"], cut["v"], short)[0], 1e-5)
 
+    def test_rows_of_no_sequence(self):
+        """Packed rows behind the last sequence: 0 in o, -inf in lse."""
+        q = self.normal(5, 1, 4)
+        flags = [x for name in "qkv" for x in (f"--{name}", self.place(f"{name}.npy", npy_bytes(q, (5, 1, 4))))]
+        starts = self.place("starts.npy", npy_bytes([0, 2, 3], (3,), descr="<i4", code="i"))
+        out, lse = self.folder / "o.npy", self.folder / "lse.npy"
+        self.good("run", *flags, "--cu-seqlens-q", starts, "--cu-seqlens-k", starts, "--out", out, "--lse", lse)
+        first, _ = attention(q[:8], q[:8], q[:8], (1, 2, 2, 1, 1, 4, 4))
+        self.near(read_npy(out)[1], first + q[8:12] + [0.0] * 8, 1e-5)
+        self.assertEqual(read_npy(lse)[1][3:], [-math.inf] * 2)
+
     def test_bf16(self):
         def bits(values):
             return [struct.unpack("<I", struct.pack("<f", x))[0] >> 16 for x in values]
@@ -311,20 +211,6 @@ class Run(Case):
         header, raw = read_npy(self.folder / "o.npy", "H")
         self.assertEqual(header["descr"], "<V2")
         self.near(floats(raw), attention(*(floats(raw) for _, raw in tensors.values()), self.SHAPE)[0], 2e-2)
-
-    def test_long_work_in_parts_is_the_same(self):
-        """Enough work to be cut: compared with the same call on one head, which is not."""
-        size = (1, 1600, 4, 64)
-        one = [self.random.gauss(0, 1) for _ in range(4096)]
-        q = [one[(i * 7 + i // 4096) % 4096] for i in range(product(size))]
-        paths = {name: self.place(f"{name}.npy", npy_bytes(q, (4, 1600, 4, 64) if False else size)) for name in "qkv"}
-        flags = [x for name in "qkv" for x in (f"--{name}", paths[name])]
-        self.good("run", *flags, "--causal", "--out", self.folder / "whole.npy")
-        head = [q[i + c] for i in range(0, len(q), 256) for c in range(64)]
-        single = self.place("head.npy", npy_bytes(head, (1, 1600, 1, 64)))
-        self.good("run", "--q", single, "--k", single, "--v", single, "--causal", "--out", self.folder / "part.npy")
-        whole, part = read_npy(self.folder / "whole.npy")[1], read_npy(self.folder / "part.npy")[1]
-        self.near([whole[i + c] for i in range(0, len(whole), 256) for c in range(64)], part, 1e-5)
 
     def test_nothing_is_overwritten(self):
         flags = self.files(self.make())
@@ -353,8 +239,8 @@ class Run(Case):
         self.bad(2, "run", *flags, words=["--out"])
         self.bad(2, "run", *flags[2:], "--out", out, words=["q: ", "--input"])
         self.bad(2, "run", *flags, "--out", self.folder / "out.txt", words=["out.txt", ".npy", ".safetensors"])
-        self.bad(1, "run", *flags, "--q", self.folder / "none.npy", "--out", out) if False else None
         self.bad(1, "run", *flags[:5], self.folder / "none.npy", "--out", out, words=["v: ", "none.npy"])
+        self.bad(2, "run", "--input", flags[1], "--out", out, words=["input: ", "q.npy"])
         self.place("k.npy", npy_bytes(self.normal(2, 9, 3, 8), (2, 9, 3, 8)))
         self.bad(2, "run", *flags, "--out", out, words=["3"])
         self.place("k.npy", npy_bytes(self.normal(2, 9, 2, 7), (2, 9, 2, 7)))
@@ -466,8 +352,7 @@ class Doctor(Case):
 
 
 def main():
-    global PROGRAM
-    PROGRAM = str(Path(sys.argv.pop(1)).resolve())
+    cli_support.PROGRAM.append(str(Path(sys.argv.pop(1)).resolve()))
     unittest.main(verbosity=1)
 
 

@@ -55,7 +55,10 @@ struct Outcome {
             use_everything({exact.get(), bytes.size()});
             ++loaded;
         } catch (const std::runtime_error& error) {
-            EXPECT_NE(std::string(error.what()).find(':'), std::string::npos) << error.what();
+            // Every message begins with a key or a tensor; only a text's bytes that the vocabulary lacks are the caller's
+            // to name.
+            const std::string message = error.what();
+            EXPECT_TRUE(message.find(':') != std::string::npos || message.starts_with("holds the byte")) << message;
             ++refused;
         }
     }

@@ -111,6 +111,7 @@ class Places(unittest.TestCase):
         self.assertEqual(violations(rule, "src/core/a.cpp", "auto x = getenv(name);"), [1])
         self.assertEqual(violations(rule, "src/core/a.cpp", 'auto x = std::getenv("TILEWISE_LOG");'), [])
         self.assertEqual(violations(rule, "tests/unit/a.cpp", 'auto x = std::getenv("TEST_TMPDIR");'), [])
+        self.assertEqual(violations(rule, "src/cli/a.cpp", 'auto x = std::getenv("TEST_TMPDIR");'), [1])
 
     def test_machine_path(self):
         home = "/" + "home/someone/x"

@@ -12,8 +12,8 @@
 #include <vector>
 
 #if defined(__unix__) || defined(__APPLE__)
-#include <sys/wait.h>
-#include <unistd.h>
+#    include <sys/wait.h>
+#    include <unistd.h>
 #endif
 
 namespace tilewise::cpu {

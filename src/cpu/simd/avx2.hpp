@@ -81,9 +81,7 @@ inline void store_first_halves(void* p, __m128i bits, int count) {
 }  // namespace detail
 
 inline Float load(const float* p) { return _mm256_loadu_ps(p); }
-inline Float load(const BF16* p) {
-    return detail::widen_bf16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-}
+inline Float load(const BF16* p) { return detail::widen_bf16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
 inline Float load(const F16* p) { return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
 // The first `count` elements, 0 in the other lanes; nothing past them is read.
 inline Float load_first(const float* p, int count) { return _mm256_maskload_ps(p, lanes(0, count)); }
@@ -99,23 +97,15 @@ inline void store_first(BF16* p, Float x, int count) { detail::store_first_halve
 inline void store_first(F16* p, Float x, int count) { detail::store_first_halves(p, detail::bits_of_f16(x), count); }
 
 // The values of x after a round trip through T, for x that is not NaN (a NaN gives anything).
-template <class T>
-inline Float rounded_to(Float x);
-template <>
-inline Float rounded_to<float>(Float x) {
-    return x;
-}
-template <>
-inline Float rounded_to<BF16>(Float x) {
+template <class T> inline Float rounded_to(Float x);
+template <> inline Float rounded_to<float>(Float x) { return x; }
+template <> inline Float rounded_to<BF16>(Float x) {
     const __m256i bits = _mm256_castps_si256(x);
     const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
     const __m256i rounded = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
     return _mm256_castsi256_ps(_mm256_and_si256(rounded, _mm256_set1_epi32(-0x10000)));
 }
-template <>
-inline Float rounded_to<F16>(Float x) {
-    return _mm256_cvtph_ps(detail::bits_of_f16(x));
-}
+template <> inline Float rounded_to<F16>(Float x) { return _mm256_cvtph_ps(detail::bits_of_f16(x)); }
 
 // rows[r] lane c becomes rows[c] lane r.
 inline void transpose(Float (&rows)[kWidth]) {

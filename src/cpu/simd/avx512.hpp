@@ -84,23 +84,15 @@ inline void store_first(F16* p, Float x, int count) {
 }
 
 // The values of x after a round trip through T, for x that is not NaN (a NaN gives anything).
-template <class T>
-inline Float rounded_to(Float x);
-template <>
-inline Float rounded_to<float>(Float x) {
-    return x;
-}
-template <>
-inline Float rounded_to<BF16>(Float x) {
+template <class T> inline Float rounded_to(Float x);
+template <> inline Float rounded_to<float>(Float x) { return x; }
+template <> inline Float rounded_to<BF16>(Float x) {
     const __m512i bits = _mm512_castps_si512(x);
     const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
     const __m512i rounded = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
     return _mm512_castsi512_ps(_mm512_and_si512(rounded, _mm512_set1_epi32(-0x10000)));
 }
-template <>
-inline Float rounded_to<F16>(Float x) {
-    return _mm512_cvtph_ps(detail::bits_of_f16(x));
-}
+template <> inline Float rounded_to<F16>(Float x) { return _mm512_cvtph_ps(detail::bits_of_f16(x)); }
 
 // rows[r] lane c becomes rows[c] lane r.
 inline void transpose(Float (&rows)[kWidth]) {

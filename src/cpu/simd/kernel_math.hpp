@@ -54,8 +54,7 @@ inline Float select(AllLanes, Float a, Float) { return a; }
 // Calls body(column, mask) for the vectors that hold columns begin .. end - 1: first the one or two that are visible in part, then the
 // others, with AllLanes for a mask. Vectors start at multiples of the width, so which lane a column falls in and in which
 // order a row's vectors come follow from its interval alone.
-template <class Body>
-inline void for_visible_vectors(Interval visible, Body&& body) {
+template <class Body> inline void for_visible_vectors(Interval visible, Body&& body) {
     const int first_whole = static_cast<int>(round_up(visible.begin, kWidth));
     const int end_whole = visible.end / kWidth * kWidth;
     for (int column = visible.begin / kWidth * kWidth; column < visible.end;
@@ -66,8 +65,7 @@ inline void for_visible_vectors(Interval visible, Body&& body) {
 }
 
 // Calls body(column) for the vectors before and behind the visible ones, up to num_columns.
-template <class Body>
-inline void for_hidden_vectors(Interval visible, int num_columns, Body&& body) {
+template <class Body> inline void for_hidden_vectors(Interval visible, int num_columns, Body&& body) {
     const int first = visible.begin < visible.end ? visible.begin / kWidth * kWidth : num_columns;
     for (int column = 0; column < first; column += kWidth) body(column);
     for (int column = static_cast<int>(round_up(visible.end, kWidth)); column < num_columns && first < num_columns;

@@ -10,8 +10,7 @@
 namespace tilewise::cpu::simd::TILEWISE_SIMD_TARGET {
 
 // Columns column .. column + width - 1 of row `row`; 0 past the last column and in rows that are not there.
-template <class T>
-inline Float load_piece(const RowSource& source, int row, int column) {
+template <class T> inline Float load_piece(const RowSource& source, int row, int column) {
     if (row >= source.num_rows || source.rows[row] == nullptr || column >= source.num_columns) return zero();
     const T* p = static_cast<const T*>(source.rows[row]) + column * source.stride;
     const int count = min_of(source.num_columns - column, kWidth);
@@ -22,8 +21,7 @@ inline Float load_piece(const RowSource& source, int row, int column) {
 }
 
 // Calls body with a value of the element type that `dtype` names; only its type matters.
-template <class Body>
-inline void with_element_type(DType dtype, Body&& body) {
+template <class Body> inline void with_element_type(DType dtype, Body&& body) {
     switch (dtype) {
     case DType::kBF16: return body(BF16{});
     case DType::kF16: return body(F16{});
@@ -31,21 +29,18 @@ inline void with_element_type(DType dtype, Body&& body) {
     }
 }
 
-template <class T>
-[[gnu::flatten]] void pack_rows_of(const RowSource& source, float* out, int64_t row_stride) {
+template <class T> [[gnu::flatten]] void pack_rows_of(const RowSource& source, float* out, int64_t row_stride) {
     for (int r = 0; r < source.num_rows; ++r, out += row_stride)
         for (int c = 0; c < source.num_columns; c += kWidth) store(out + c, load_piece<T>(source, r, c));
 }
 
-template <class T>
-[[gnu::flatten]] void pack_panels_of(const RowSource& source, float* out, int64_t panel_stride) {
+template <class T> [[gnu::flatten]] void pack_panels_of(const RowSource& source, float* out, int64_t panel_stride) {
     for (int r = 0; r < source.num_rows; ++r, out += kPanel)
         for (int c = 0; c < source.num_columns; c += kWidth)
             store(out + c / kPanel * panel_stride + c % kPanel, load_piece<T>(source, r, c));
 }
 
-template <class T>
-[[gnu::flatten]] void pack_transposed_of(const RowSource& source, float* out, int64_t panel_stride) {
+template <class T> [[gnu::flatten]] void pack_transposed_of(const RowSource& source, float* out, int64_t panel_stride) {
     for (int r = 0; r < source.num_rows; r += kWidth) {
         float* column = out + r / kPanel * panel_stride + r % kPanel;
         for (int c = 0; c < source.num_columns; c += kWidth) {
@@ -72,7 +67,8 @@ inline void pack_transposed(const RowSource& source, void* out, int64_t panel_st
 }
 
 template <class T>
-[[gnu::flatten]] void store_rows_of(const float* tile, int64_t row_stride, const float* factor, const RowTarget& target) {
+[[gnu::flatten]] void store_rows_of(const float* tile, int64_t row_stride, const float* factor,
+                                    const RowTarget& target) {
     for (int r = 0; r < target.num_rows; ++r, tile += row_stride) {
         if (target.rows[r] == nullptr) continue;
         T* out = static_cast<T*>(target.rows[r]);
@@ -104,15 +100,23 @@ inline void scale_rows(float* tile, int64_t row_stride, int num_rows, int num_co
     }
 }
 
-template <class T>
-[[gnu::flatten]] void dot_rows_of(const RowSource& a, const RowSource& b, float* out) {
-    for (int r = 0; r < a.num_rows; ++r) {
+// Blocks of both are turned so that a lane is a row and each dot product is one chain in ascending column order, as in a
+// product of tiles: delta = dO . O of a row that sees one key is then exactly its dP, and dS exactly 0.
+template <class T> [[gnu::flatten]] void dot_rows_of(const RowSource& a, const RowSource& b, float* out) {
+    for (int r = 0; r < a.num_rows; r += kWidth) {
         Float sum = zero();
-        for (int c = 0; c < a.num_columns; c += kWidth) sum = fma(load_piece<T>(a, r, c), load_piece<T>(b, r, c), sum);
-        out[r] = reduce_add(sum);
+        for (int c = 0; c < a.num_columns; c += kWidth) {
+            Float left[kWidth], right[kWidth];
+            for (int i = 0; i < kWidth; ++i) left[i] = load_piece<T>(a, r + i, c);
+            for (int i = 0; i < kWidth; ++i) right[i] = load_piece<T>(b, r + i, c);
+            transpose(left);
+            transpose(right);
+            const int count = min_of(a.num_columns - c, kWidth);
+            for (int i = 0; i < count; ++i) sum = fma(left[i], right[i], sum);
+        }
+        store_first(out + r, sum, min_of(a.num_rows - r, kWidth));
     }
 }
-// Both of one element type.
 inline void dot_rows(const RowSource& a, const RowSource& b, float* out) {
     with_element_type(a.dtype, [&](auto t) { dot_rows_of<decltype(t)>(a, b, out); });
 }

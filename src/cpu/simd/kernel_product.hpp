@@ -36,13 +36,13 @@ struct PairOperands {
 
 // Values of a for one step along k, from one moving address: row r = odd * 2^i lies at odd * stride, scaled by 2^i, which an addressing mode
 // does for free. Six strides serve twelve rows; twelve addresses would not fit the general registers.
-template <int kRows, bool kTransposed, class Type>
-struct RowCursor {
+template <int kRows, bool kTransposed, class Type> struct RowCursor {
     const unsigned char* a;
-    int64_t step;       // bytes along k, as are the strides
-    int64_t odd[6];     // 1, 3, 5 ... 11 row strides
+    int64_t step;    // bytes along k, as are the strides
+    int64_t odd[6];  // 1, 3, 5 ... 11 row strides
     RowCursor(const Type* first, const Product& p, int depth)
-        : a(reinterpret_cast<const unsigned char*>(first)), step((kTransposed ? p.a_k : depth) * int64_t{sizeof(Type)}) {
+        : a(reinterpret_cast<const unsigned char*>(first)),
+          step((kTransposed ? p.a_k : depth) * int64_t{sizeof(Type)}) {
         for (int i = 0; i < 6; ++i) odd[i] = (2 * i + 1) * p.a_row * int64_t{sizeof(Type)};
     }
     const Type* at(int row) const {
@@ -100,17 +100,14 @@ void multiply_panel(const Product& p, const typename Operands::Type* b, float* c
     }
 }
 
-template <class Operands, bool kTransposed>
-void multiply_tile(const Product& p) {
+template <class Operands, bool kTransposed> void multiply_tile(const Product& p) {
     const auto* b = static_cast<const typename Operands::Type*>(p.b);
     int n = 0;
-    for (; n + kPanel <= p.n; n += kPanel, b += p.b_panel)
-        multiply_panel<Operands, 2, kTransposed>(p, b, p.c + n);
+    for (; n + kPanel <= p.n; n += kPanel, b += p.b_panel) multiply_panel<Operands, 2, kTransposed>(p, b, p.c + n);
     if (n < p.n) multiply_panel<Operands, 1, kTransposed>(p, b, p.c + n);
 }
 
-template <class Operands>
-void multiply(const Product& p) {
+template <class Operands> void multiply(const Product& p) {
     if constexpr (Operands::kDepth == 1) {
         if (p.a_k != 1) return multiply_tile<Operands, true>(p);
     }

@@ -1,8 +1,9 @@
 // Scores and their softmax on a tile: score modifiers, the online softmax of a forward pass, the gradient of a backward pass.
 //
 // Work is done on the columns that a row sees and on no others: a hidden score is never read, so a NaN in it stays where it is, and a
-// hidden probability is written as 0. Exponents are taken in base 2 with the scale folded in; the row maximum starts at -inf and
-// subtracts 0 until a score above -inf was seen.
+// hidden probability is written as 0. The row maximum starts at -inf, and 0 is subtracted until a score above -inf was seen. What
+// is subtracted is subtracted exactly where it matters: a score that equals the maximum (or the lse) gives exactly 1, however
+// large it is, which a fused multiply-subtract in base 2 would not.
 // Included by tile_ops.cpp only, after the header of its instruction set.
 #pragma once
 
@@ -62,8 +63,7 @@ inline Float dropped(const KeepTile& dropout, int64_t offset, Float p) {
 
 // One row of a tile; returns the factor for the row's earlier output. Stored is the type of the probabilities in memory, Rounding
 // the type whose values they take.
-template <class Stored, class Rounding>
-[[gnu::flatten]] inline float softmax_row(const SoftmaxTile& tile, int row) {
+template <class Stored, class Rounding> [[gnu::flatten]] inline float softmax_row(const SoftmaxTile& tile, int row) {
     const Interval visible = tile.visible[row];
     const float* scores = tile.scores + row * tile.row_stride;
     Stored* probabilities = static_cast<Stored*>(tile.probabilities) + row * tile.row_stride;
@@ -72,17 +72,17 @@ template <class Stored, class Rounding>
     if (is_empty(visible)) return 1.0f;
 
     const float old_max = tile.row_max[row];
-    float tile_max = visible_maximum(scores, visible);
-    if (tile_max != negative_infinity()) tile_max *= tile.scale_log2;  // scale 0 would make NaN of -inf
+    const float tile_max = visible_maximum(scores, visible);
     const float new_max = tile_max > old_max || tile_max != tile_max ? tile_max : old_max;
-    const Float shift = broadcast(-shift_of(new_max)), scale = broadcast(tile.scale_log2);
+    const Float shift = broadcast(shift_of(new_max)), scale = broadcast(tile.scale_log2);
     Float sum = zero();
     for_visible_vectors(visible, [&](int column, auto mask) {
-        const Float p = keep(mask, exp2_of_low(fma(load(scores + column), scale, shift)));
+        const Float p = keep(mask, exp2_of_low((load(scores + column) - shift) * scale));
         sum = sum + p;
         store(probabilities + column, rounded_to<Rounding>(dropped(tile.dropout, keep_offset + column, p)));
     });
-    const float rescale = reduce_max(exp2(broadcast(old_max) + shift));
+    const bool first = old_max == negative_infinity();  // a scale of 0 would make NaN of it
+    const float rescale = first ? 0.0f : reduce_max(exp2_of_low((broadcast(old_max) - shift) * scale));
     tile.row_max[row] = new_max;
     tile.row_sum[row] = tile.row_sum[row] * rescale + reduce_add(sum);
     return rescale;
@@ -108,11 +108,11 @@ inline void softmax(const SoftmaxTile& tile, float* rescale) {
         store(scores + column, zero());
         store(dp + column, zero());
     });
-    const Float scale = broadcast(tile.scale_log2), shift = broadcast(-tile.lse_log2[row]);
+    const Float scale = broadcast(tile.scale), lse = broadcast(tile.lse[row]), log2_e = broadcast(kLog2E);
     const Float delta = broadcast(tile.delta[row]);
     const int64_t keep_offset = row * tile.dropout.row_stride;
     for_visible_vectors(visible, [&](int column, auto mask) {
-        const Float p = keep(mask, exp2(fma(load(scores + column), scale, shift)));
+        const Float p = keep(mask, exp2((load(scores + column) * scale - lse) * log2_e));
         const Float dp_kept = dropped(tile.dropout, keep_offset + column, load(dp + column));
         Float ds = p * (dp_kept - delta);
         if (tile.cap_derivative != nullptr) ds = ds * load(tile.cap_derivative + offset + column);

@@ -47,14 +47,12 @@ inline Float with_sign(Float magnitude, Float sign) {
 inline Float power_of_low_bits(Float x) { return reinterpret_cast<Float>(reinterpret_cast<Mask>(x) << 23); }
 
 namespace detail {
-template <class T>
-inline Float load_lanes(const T* p, int count) {
+template <class T> inline Float load_lanes(const T* p, int count) {
     Float x{};
     for (int i = 0; i < count; ++i) x[i] = to_float(p[i]);
     return x;
 }
-template <class T>
-inline void store_lanes(T* p, Float x, int count) {
+template <class T> inline void store_lanes(T* p, Float x, int count) {
     for (int i = 0; i < count; ++i) p[i] = Element<T>::store(x[i]);
 }
 }  // namespace detail
@@ -64,30 +62,17 @@ inline Float load(const float* p) {
     __builtin_memcpy(&x, p, sizeof x);
     return x;
 }
-template <class T>
-inline Float load(const T* p) {
-    return detail::load_lanes(p, kWidth);
-}
+template <class T> inline Float load(const T* p) { return detail::load_lanes(p, kWidth); }
 // The first `count` elements, 0 in the other lanes; nothing past them is read.
-template <class T>
-inline Float load_first(const T* p, int count) {
-    return detail::load_lanes(p, count);
-}
+template <class T> inline Float load_first(const T* p, int count) { return detail::load_lanes(p, count); }
 
 // Stores round once, to nearest even.
 inline void store(float* p, Float x) { __builtin_memcpy(p, &x, sizeof x); }
-template <class T>
-inline void store(T* p, Float x) {
-    detail::store_lanes(p, x, kWidth);
-}
-template <class T>
-inline void store_first(T* p, Float x, int count) {
-    detail::store_lanes(p, x, count);
-}
+template <class T> inline void store(T* p, Float x) { detail::store_lanes(p, x, kWidth); }
+template <class T> inline void store_first(T* p, Float x, int count) { detail::store_lanes(p, x, count); }
 
 // The values of x after a round trip through T, for x that is not NaN (a NaN gives anything).
-template <class T>
-inline Float rounded_to(Float x) {
+template <class T> inline Float rounded_to(Float x) {
     for (int i = 0; i < kWidth; ++i) x[i] = to_float(Element<T>::store(x[i]));
     return x;
 }

@@ -5,7 +5,7 @@
 
 #include "cpu/simd/kernel_softmax.hpp"
 #if defined(TILEWISE_SIMD_HAS_PAIRS)
-#include "cpu/simd/kernel_pack_pairs.hpp"
+#    include "cpu/simd/kernel_pack_pairs.hpp"
 #endif
 
 namespace tilewise::cpu::simd::TILEWISE_SIMD_TARGET {
@@ -20,7 +20,7 @@ const TileOps& table() {
     static constexpr ProductOps kBf16 = kFloats;
 #endif
     static constexpr TileOps kTable = {
-        kWidth,  kRowTile, kRowQuantum, kFloats,    kBf16,      modify_scores,
+        kWidth,  kRowTile, kRowQuantum, kFloats,    kBf16,    modify_scores,
         softmax, gradient, scale_rows,  store_rows, dot_rows,
     };
     return kTable;

@@ -75,14 +75,15 @@ struct ScoreTile {
     const float* alibi_position = nullptr;  // a row: the column at distance 0
     const float* bias = nullptr;            // row stride as the scores'
     const uint8_t* allowed = nullptr;       // bytes, row stride as the scores'
-    float* cap_derivative = nullptr;        // out, row stride as the scores': d(softcap) / d(argument); null: not wanted
+    float* cap_derivative = nullptr;  // out, row stride as the scores': d(softcap) / d(argument); null: not wanted
 };
 
-// Running softmax of rows over tiles, in base 2: row_max is the maximum of score * scale_log2.
+// Running softmax of rows over tiles: p = 2^((score - row_max) * scale_log2).
 struct SoftmaxTile {
     const float* scores = nullptr;
-    void* probabilities = nullptr;  // out, may be `scores`; fp32, or bf16 where `format` says so; 0 in invisible columns
-    int64_t row_stride = 0;         // of both, in elements
+    void* probabilities =
+        nullptr;             // out, may be `scores`; fp32, or bf16 where `format` says so; 0 in invisible columns
+    int64_t row_stride = 0;  // of both, in elements
     const Interval* visible = nullptr;
     int num_rows = 0;
     int num_columns = 0;
@@ -90,11 +91,12 @@ struct SoftmaxTile {
     DType format = DType::kF32;
     DType rounding = DType::kF32;  // the values are rounded to this type
     KeepTile dropout;
-    float* row_max = nullptr;  // in, out
+    float* row_max = nullptr;  // in, out; of the scores as they are, before the scale
     float* row_sum = nullptr;  // in, out; of probabilities before rounding and dropout
 };
 
-// Backward, in place: scores become dropped probabilities, dp becomes ds = p * (dp' - delta) * cap_derivative.
+// Backward, in place: scores become dropped probabilities exp(scale * score - lse), dp becomes
+// ds = p * (dp' - delta) * cap_derivative.
 struct GradientTile {
     float* scores = nullptr;
     float* dp = nullptr;
@@ -103,10 +105,10 @@ struct GradientTile {
     const Interval* visible = nullptr;
     int num_rows = 0;
     int num_columns = 0;
-    float scale_log2 = 1.0f;
+    float scale = 1.0f;
     KeepTile dropout;
-    const float* lse_log2 = nullptr;  // a row, times log2(e)
-    const float* delta = nullptr;     // a row
+    const float* lse = nullptr;    // a row
+    const float* delta = nullptr;  // a row
 };
 
 struct TileOps {

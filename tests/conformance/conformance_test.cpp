@@ -1,0 +1,46 @@
+// Every kernel of the library against the oracle, one test a case: an instance and its exact answers are made once and serve all kernels.
+#include <gtest/gtest.h>
+
+#include "conformance/verify.hpp"
+
+namespace tilewise::conformance {
+namespace {
+
+class Conformance : public testing::TestWithParam<std::string> {};
+
+TEST_P(Conformance, EveryKernelIsRight) {
+    Filter filter;
+    filter.case_name = GetParam();
+    filter.whole_case_name = true;
+    size_t judged = 0;
+    for (const Result& result : verify(filter)) {
+        if (result.status == ResultStatus::kPassed) ++judged;
+        EXPECT_NE(result.status, ResultStatus::kFailed)
+            << result.kernel << " on " << result.dtype << ": " << result.message;
+    }
+    EXPECT_GT(judged, 0u) << "no kernel served this case";
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, Conformance, testing::ValuesIn(selected_cases({})),
+                         [](const auto& name) { return name.param; });
+
+TEST(ConformanceList, HasEnoughCasesAndKernels) {
+    EXPECT_GE(selected_cases({}).size(), 100u);
+    EXPECT_GE(selected_kernels({}).size(), 4u);
+}
+
+// A kernel that needs an instruction set which this machine lacks says so, and every kernel that runs here was judged on all its cases.
+TEST(ConformanceList, RefusalsAreAboutTheMachineOrAnOption) {
+    Filter filter;
+    filter.case_name = "split_in_2";
+    filter.whole_case_name = true;
+    for (const Result& result : verify(filter)) {
+        if (result.status != ResultStatus::kRefused) continue;
+        const bool about_machine = result.message.find("this CPU has") != std::string::npos;
+        const bool about_splits = result.message.find("num_splits") != std::string::npos;
+        EXPECT_TRUE(about_machine || about_splits) << result.kernel << ": " << result.message;
+    }
+}
+
+}  // namespace
+}  // namespace tilewise::conformance
