@@ -1,10 +1,12 @@
-// The CPU backend beside an unfused attention on OpenBLAS (peer_attention.hpp): batch 1, heads x seqlen, head_dim 64 and 128, fp32 and bf16,
-// forward and backward, causal and not. Both sides run in this process on the same number of threads, in alternating passes; each cell
-// shows medians with the 10th and 90th percentile of the passes, and their ratio (above 1: Tilewise is faster).
+// The CPU backend beside an unfused attention on OpenBLAS (peer_attention.hpp): batch 1, heads x seqlen, head_dim 64
+// and 128, fp32 and bf16, forward and backward, causal and not. Both sides run in this process on the same number of
+// threads, in alternating passes; each cell shows medians with the 10th and 90th percentile of the passes, and their
+// ratio (above 1: Tilewise is faster).
 //
 //   FLOP forward = 2 h pairs (d + d), backward = 2 h pairs (3 d + 2 d), pairs = s^2, or s (s + 1) / 2 if causal
 //
-// counted alike for both, although the peer computes all s^2 pairs. Results are compared; a difference beyond rounding ends in exit code 1.
+// counted alike for both, although the peer computes all s^2 pairs. Results are compared; a difference beyond rounding
+// ends in exit code 1.
 #include <cblas.h>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -238,7 +240,8 @@ void write_results(const Settings& s, const tilewise::Device& device, const std:
     fmt::print("written: {0}/cpu_peer.csv, {0}/cpu_peer.json\n", s.out);
 }
 
-// These variables make OpenBLAS choose other kernels than the machine's best; it reads them when it is loaded, hence the new start.
+// These variables make OpenBLAS choose other kernels than the machine's best; it reads them when it is loaded, hence
+// the new start.
 void restart_without_openblas_settings(char** argv) {
     const char* settings[] = {"OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"};
     if (std::none_of(std::begin(settings), std::end(settings),

@@ -1,5 +1,6 @@
-// Unfused attention on OpenBLAS; see peer_attention.hpp. Compiled for the machine it runs on, with fast math, so that the loops between
-// the products are vectorised as well as the compiler can; no infinities arise here, hidden scores are never exponentiated.
+// Unfused attention on OpenBLAS; see peer_attention.hpp. Compiled for the machine it runs on, with fast math, so that
+// the loops between the products are vectorised as well as the compiler can; no infinities arise here, hidden scores
+// are never exponentiated.
 #include "peer_attention.hpp"
 
 #include <cblas.h>
@@ -15,7 +16,8 @@ namespace peer {
 
 namespace {
 
-// exp(x) for x <= 0, in a form that compilers vectorise: 2^n by exponent bits, 2^f by a polynomial. Relative error 1e-7.
+// exp(x) for x <= 0, in a form that compilers vectorise: 2^n by exponent bits, 2^f by a polynomial. Relative error
+// 1e-7.
 inline float exp_below_zero(float x) {
     const float scaled = std::max(x * 1.44269504f, -126.0f);
     const float whole = std::floor(scaled + 0.5f);

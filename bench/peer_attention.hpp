@@ -1,11 +1,12 @@
 // The peer of `make bench`: attention in three steps on OpenBLAS, the way it is written without a fused kernel.
 //
 //   forward   S = scale Q K^T (sgemm), row softmax, O = P V (sgemm)
-//   backward  S = Q K^T, P = exp(S - lse), dV = P^T dO, dP = dO V^T, dS = scale P (dP - rowsum(dO * O)), dQ = dS K, dK = dS^T Q
+//   backward  S = Q K^T, P = exp(S - lse), dV = P^T dO, dP = dO V^T, dS = scale P (dP - rowsum(dO * O)), dQ = dS K,
+//             dK = dS^T Q
 //
-// Tensors are (seqlen, heads, dim), fp32 or bf16; bf16 is converted to fp32 head by head, within the timed call, because OpenBLAS has no
-// other way. Threads take whole heads and call single-threaded OpenBLAS: with as many heads as threads or more this beat one
-// threaded sgemm after the other. S of one head is stored in full for each thread, as unfused attention does.
+// Tensors are (seqlen, heads, dim), fp32 or bf16; bf16 is converted to fp32 head by head, within the timed call,
+// because OpenBLAS has no other way. Threads take whole heads and call single-threaded OpenBLAS, so that none waits for
+// another inside a product or a softmax. S of one head is stored in full for each thread, as unfused attention does.
 #pragma once
 
 #include <cstdint>

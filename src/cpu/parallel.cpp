@@ -1,6 +1,7 @@
-// The pool behind parallel_for. A call is a Job on the caller's stack; sleeping workers pick the first job in the list that still wants
-// helpers. One mutex guards the list and the jobs' bookkeeping, the task counter alone is lock-free.
-// After fork() the child abandons its copy of the pool: its threads exist in the parent only and its mutex may be locked.
+// The pool behind parallel_for. A call is a Job on the caller's stack; sleeping workers pick the first job in the list
+// that still wants helpers. One mutex guards the list and the jobs' bookkeeping, the task counter alone is lock-free.
+// After fork() the child abandons its copy of the pool: its threads exist in the parent only and its mutex may be
+// locked.
 #include "cpu/parallel.hpp"
 
 #include <algorithm>

@@ -1,14 +1,14 @@
-// The tiled backward pass: q, k, v, o, lse, grad_o, grad_lse -> grad_q (b, sq, h, d), grad_k (b, sk, hk, d), grad_v (b, sk, hk, dv), ragged
-// likewise, and grad_bias, grad_sink on request.
+// The tiled backward pass: q, k, v, o, lse, grad_o, grad_lse -> grad_q (b, sq, h, d), grad_k (b, sk, hk, d), grad_v (b,
+// sk, hk, dv), ragged likewise, and grad_bias, grad_sink on request.
 //
-// A unit is a chunk of the keys of one key-value head of one sequence. It walks over tiles of tile_n keys; for each, all rows of the query
-// heads that share it pass by in blocks of tile_m packed rows: five products a block (S, dP, dV, dK, dQ). dK and dV stay in the
-// thread's scratch until the tile is done and are rounded once. dQ adds up in fp32 in the workspace, one sum for each chunk, and the
-// chunks are added in order at the end: no atomics, so every gradient is bitwise repeatable.
+// A unit is a chunk of the keys of one key-value head of one sequence. It walks over tiles of tile_n keys; for each,
+// all rows of the query heads that share it pass by in blocks of tile_m packed rows: five products a block (S, dP, dV,
+// dK, dQ). dK and dV stay in the thread's scratch until the tile is done and are rounded once. dQ adds up in fp32 in
+// the workspace, one sum for each chunk, and the chunks are added in order at the end: no atomics, so every gradient is
+// bitwise repeatable.
 #include "cpu/tiled_bwd.hpp"
 
 #include <algorithm>
-#include <limits>
 
 #include "core/workspace.hpp"
 #include "cpu/parallel.hpp"
@@ -132,8 +132,7 @@ Backward make_backward(const Step& step, const Arguments& arguments) {
     backward.step = &step;
     backward.ops = &tile_ops(static_cast<Isa>(step.row->isa));
     backward.view = make_view(step, arguments);
-    backward.traits = score_traits(step.problem);
-    backward.scale = remaining_scale(backward.view, backward.traits);
+    backward.scale = remaining_scale(step.problem);
     backward.grad_o = head_tensor(step, arguments, Arg::kGradO);
     backward.grad_q = head_tensor(step, arguments, Arg::kGradQ);
     backward.grad_k = head_tensor(step, arguments, Arg::kGradK);
@@ -161,7 +160,8 @@ int64_t grad_q_rows_of_head(const Sizes& sizes, const TileOps& ops) {
 int32_t chunks_for(const Step& step, int64_t threads) {
     const int64_t units = std::max<int64_t>(step.sizes.batch * step.sizes.num_heads_kv, 1);
     const int64_t tiles = std::max<int64_t>(ceil_div(step.sizes.max_seqlen_k, step.tiling.tile_n), 1);
-    // Deterministic: the sums of dQ must not be grouped by the number of threads. Each chunk costs memory, hence the bound.
+    // Deterministic: the sums of dQ must not be grouped by the number of threads. Each chunk costs memory, hence the
+    // bound.
     constexpr int64_t kDeterministicUnits = 16, kMostDeterministicChunks = 8;
     if (step.problem.exec.deterministic)
         return static_cast<int32_t>(std::min({ceil_div(kDeterministicUnits, units), kMostDeterministicChunks, tiles}));
@@ -179,10 +179,8 @@ void layout_tiled_backward(Step& step, const DeviceInfo& device) {
     const int64_t keys = ops.width >= 16 && sizes.head_dim + sizes.head_dim_v <= 256 ? 256 : 128;
     step.tiling.tile_n =
         static_cast<int32_t>(std::min(keys, round_up(std::max<int64_t>(sizes.max_seqlen_k, 1), panel)));
-    const int64_t threads = threads_for_units(step, device, std::numeric_limits<int32_t>::max());
-    step.num_chunks = chunks_for(step, threads);
-    const int64_t units = sizes.batch * sizes.num_heads_kv * step.num_chunks;
-    step.num_threads = static_cast<int32_t>(clamp_to<int64_t>(units, 1, threads));
+    step.num_chunks = chunks_for(step, threads_allowed(step, device));
+    step.num_threads = threads_for_units(step, device, sizes.batch * sizes.num_heads_kv * step.num_chunks);
 
     const int64_t rows = sizes.total_q * sizes.num_heads_q * int64_t{sizeof(float)};
     const int64_t sums = grad_q_rows_of_head(sizes, ops) * grad_q_stride(sizes, ops) * int64_t{sizeof(float)};

@@ -1,6 +1,7 @@
-// What the parts of the tiled backward pass share: the launch's context, one thread's tiles, and the two products and the element-wise
-// step that turn a tile of keys and a block of rows into P and dS. tiled_bwd.cpp adds the three products of dQ, dK and dV;
-// tiled_bwd_bias.cpp sums dS into the gradient of a bias; tiled_bwd_rows.cpp has what happens a row at a time, before and after.
+// What the parts of the tiled backward pass share: the launch's context, one thread's tiles, and the two products and
+// the element-wise step that turn a tile of keys and a block of rows into P and dS. tiled_bwd.cpp adds the three
+// products of dQ, dK and dV; tiled_bwd_bias.cpp sums dS into the gradient of a bias; tiled_bwd_rows.cpp has what
+// happens a row at a time, before and after.
 #pragma once
 
 #include "cpu/tiled_schedule.hpp"
@@ -13,7 +14,6 @@ struct Backward {
     const Step* step = nullptr;
     const TileOps* ops = nullptr;
     View view;
-    ScoreTraits traits;
     float scale = 0;
     HeadTensor grad_o, grad_q, grad_k, grad_v;
     float* lse = nullptr;          // (h, total_q)
@@ -28,7 +28,8 @@ struct Backward {
     float* grad_q_rows(const RowGroup& group, int64_t chunk) const;
 };
 
-// Packed rows of one key-value head in grad_q_sums. Each sequence has some rows to spare: products write whole register tiles.
+// Packed rows of one key-value head in grad_q_sums. Each sequence has some rows to spare: products write whole register
+// tiles.
 int64_t grad_q_rows_of_head(const Sizes& sizes, const TileOps& ops);
 inline int64_t grad_q_stride(const Sizes& sizes, const TileOps& ops) { return round_up(sizes.head_dim, ops.width); }
 
@@ -64,8 +65,8 @@ public:
     void load_keys(const RowGroup& group, Interval keys);
     // Finds what a block of rows sees of the loaded keys. If nothing, false; otherwise loads the rows.
     bool load_rows(const RowGroup& group, int64_t first_row, int num_rows);
-    // Leaves P (dropped) in tiles.s and dS in tiles.dp, for the columns of span(); dS of the product, or of the score that the bias
-    // was added to.
+    // Leaves P (dropped) in tiles.s and dS in tiles.dp, for the columns of span(); dS of the product, or of the score
+    // that the bias was added to.
     void differentiate(const RowGroup& group, bool of_product);
 
     // Rows and keys of the tile in hand, cut to what is seen and widened to whole panels on the left.

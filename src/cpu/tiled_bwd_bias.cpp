@@ -1,10 +1,11 @@
-// The gradient of an additive bias: dS of the score that the bias was added to, summed over the axes along which the bias is broadcast.
+// The gradient of an additive bias: dS of the score that the bias was added to, summed over the axes along which the
+// bias is broadcast.
 //
 //   grad_bias (b | 1, h | 1, sq | 1, sk | 1)
 //
-// A pass of its own, which computes S and dP again: a unit owns one block of grad_bias and adds up, in a fixed order, every head and
-// sequence and tile that reaches it. So the sums need neither atomics nor memory in the workspace beyond one tile, whatever the bias's
-// shape; the price, two more products, is paid only by calls that ask for this gradient.
+// A pass of its own, which computes S and dP again: a unit owns one block of grad_bias and adds up, in a fixed order,
+// every head and sequence and tile that reaches it. So the sums need neither atomics nor memory in the workspace beyond
+// one tile, whatever the bias's shape; the price, two more products, is paid only by calls that ask for this gradient.
 #include <algorithm>
 
 #include "cpu/parallel.hpp"

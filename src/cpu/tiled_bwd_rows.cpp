@@ -1,5 +1,5 @@
-// The parts of the backward pass that go row by row: delta and lse before the tiles, grad_q and grad_sink after them, and zeros where no
-// sequence is. See tiled_bwd.hpp.
+// The parts of the backward pass that go row by row: delta and lse before the tiles, grad_q and grad_sink after them,
+// and zeros where no sequence is. See tiled_bwd.hpp.
 #include <algorithm>
 #include <cmath>
 

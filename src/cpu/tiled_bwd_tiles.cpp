@@ -1,5 +1,6 @@
-// A tile of the backward pass: S = Q K^T and dP = dO V^T, the score modifiers, then P = exp(S - lse) and dS = P (dP - delta). See
-// tiled_bwd.hpp. Everything is fp32 here, whatever the inputs are; P and dS are not rounded to the input type.
+// A tile of the backward pass: S = Q K^T and dP = dO V^T, the score modifiers, then P = exp(S - lse) and dS = P (dP -
+// delta). See tiled_bwd.hpp. Everything is fp32 here, whatever the inputs are; P and dS are not rounded to the input
+// type.
 #include <algorithm>
 
 #include "cpu/tiled_bwd.hpp"

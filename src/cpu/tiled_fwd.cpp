@@ -1,10 +1,12 @@
-// The tiled forward pass: q (b, sq, h, d), k (b, sk, hk, d), v (b, sk, hk, dv) -> o (b, sq, h, dv), lse (b, h, sq), ragged and paged likewise.
+// The tiled forward pass: q (b, sq, h, d), k (b, sk, hk, d), v (b, sk, hk, dv) -> o (b, sq, h, dv), lse (b, h, sq),
+// ragged and paged likewise.
 //
-// A unit is a block of packed rows (tiled_rows.hpp) of one key-value head. It walks over tiles of tile_n keys: packs the tile's K and V
-// once, then for each strip of rows computes S, its running softmax and O += P V, so that S and P stay in the first-level
-// cache. Tiles begin at multiples of tile_n from key 0, and every sum of a row runs in key order inside them, so without splits a
-// row's bits depend on nothing but its own sequence: not on the batch, its neighbours, the block size or the threads.
-// Split KV: each split leaves its normalised output and lse in the workspace, and tiled_split.cpp merges them.
+// A unit is a block of packed rows (tiled_rows.hpp) of one key-value head. It walks over tiles of tile_n keys: packs
+// the tile's K and V once, then for each strip of rows computes S, its running softmax and O += P V, so that S and P
+// stay in the first-level cache. Tiles begin at multiples of tile_n from key 0, and every sum of a row runs in key
+// order inside them, so without splits a row's bits depend on nothing but its own sequence: not on the batch, its
+// neighbours, the block size or the threads. Split KV: each split leaves its normalised output and lse in the
+// workspace, and tiled_split.cpp merges them.
 #include "cpu/tiled_fwd.hpp"
 
 #include <algorithm>
@@ -166,9 +168,8 @@ private:
 
     // Turns row_sum into lse and factor into what makes the accumulated rows the output.
     SoftmaxState<double> finish_row(int row, double sink) {
-        SoftmaxState<double> state;
         const double row_max = scaled_maximum(row);
-        state = {row_max, static_cast<double>(rows_.row_sum[row])};
+        SoftmaxState<double> state{row_max, static_cast<double>(rows_.row_sum[row])};
         if (sink != static_cast<double>(negative_infinity())) state = with_sink(state, sink);
         const double weight = std::exp(row_max - shift_of(state.row_max));
         rows_.factor[row] = static_cast<float>(weight * inverse_sum(state.row_sum));
@@ -198,7 +199,8 @@ private:
             splits.lse[index] = lse_of(finish_row(row, static_cast<double>(negative_infinity())));
             rows_.addresses[row] = splits.o + index * forward_.view.sizes.head_dim_v;
         }
-        RowTarget target{rows_.addresses, 1, DType::kF32, num_rows_, static_cast<int>(forward_.view.sizes.head_dim_v)};
+        const RowTarget target{rows_.addresses, 1, DType::kF32, num_rows_,
+                               static_cast<int>(forward_.view.sizes.head_dim_v)};
         ops_.store_rows(tiles_.o, tiles_.o_stride, rows_.factor, target);
     }
 
@@ -219,8 +221,7 @@ Status launch_tiled_forward(const Step& step, const Arguments& arguments) {
     forward.view = make_view(step, arguments);
     forward.ops = &tile_ops(static_cast<Isa>(step.row->isa));
     forward.products = &products_of(*forward.ops, forward.view.q.dtype);
-    forward.traits = score_traits(step.problem);
-    forward.scale = remaining_scale(forward.view, forward.traits);
+    forward.scale = remaining_scale(step.problem);
     forward.splits = split_output(step, arguments);
     const Schedule schedule(forward.view, step.tiling.tile_m, step.num_splits,
                             arguments.at<int64_t>(step.block("schedule")));

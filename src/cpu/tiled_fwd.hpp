@@ -20,12 +20,12 @@ struct Forward {
     View view;
     const TileOps* ops = nullptr;
     const ProductOps* products = nullptr;
-    ScoreTraits traits;
     SplitOutput splits;
     float scale = 0;
 };
 
-// One thread's memory. Packed operands are in the format of the products: fp32, or bf16 where the instruction set multiplies that.
+// One thread's memory. Packed operands are in the format of the products: fp32, or bf16 where the instruction set
+// multiplies that.
 struct ForwardScratch {
     int64_t q_stride = 0, s_stride = 0, o_stride = 0;  // rows
     int64_t k_panel = 0, v_panel = 0;                  // panels

@@ -1,7 +1,6 @@
-// The plan-time half of the tiled forward pass: how large its tiles and blocks are, how many splits and threads it uses, and where
-// everything lies in the workspace.
+// The plan-time half of the tiled forward pass: how large its tiles and blocks are, how many splits and threads it
+// uses, and where everything lies in the workspace.
 #include <algorithm>
-#include <limits>
 
 #include "core/workspace.hpp"
 #include "cpu/simd/dispatch.hpp"
@@ -21,8 +20,8 @@ int32_t keys_of_tile(const Step& step, const TileOps& ops) {
     return static_cast<int32_t>(std::min(keys, round_up(std::max<int64_t>(step.sizes.max_seqlen_k, 1), 2 * ops.width)));
 }
 
-// Row blocks: large, so that packing keys is shared by many rows, as long as the block's Q and O leave half of the second-level cache
-// to everything else; and enough of them for the threads to even out.
+// Row blocks: large, so that packing keys is shared by many rows, as long as the block's Q and O leave half of the
+// second-level cache to everything else; and enough of them for the threads to even out.
 int32_t rows_of_block(const Step& step, const TileOps& ops, const DeviceInfo& device, int64_t threads) {
     const Sizes& sizes = step.sizes;
     const int64_t group_rows = sizes.total_q * sizes.gqa_ratio();
@@ -81,13 +80,13 @@ int64_t forward_scratch_bytes(const Step& step, const TileOps& ops) {
 void layout_tiled_forward(Step& step, const DeviceInfo& device) {
     const TileOps& ops = tile_ops(static_cast<Isa>(step.row->isa));
     const Sizes& sizes = step.sizes;
-    const int64_t threads = threads_for_units(step, device, std::numeric_limits<int32_t>::max());
+    const int64_t threads = threads_allowed(step, device);
     step.tiling.tile_n = keys_of_tile(step, ops);
     step.tiling.tile_m = rows_of_block(step, ops, device, threads);
     const int64_t blocks = ceil_div(sizes.total_q * sizes.gqa_ratio(), step.tiling.tile_m) * sizes.num_heads_kv;
     step.num_splits = splits_for(step, blocks, threads);
-    step.num_threads = static_cast<int32_t>(clamp_to<int64_t>(
-        (blocks + sizes.batch * sizes.num_heads_kv) * step.num_splits, 1, threads));  // a ragged batch has more blocks
+    const int64_t ragged_blocks = blocks + sizes.batch * sizes.num_heads_kv;  // each sequence may end in a short one
+    step.num_threads = threads_for_units(step, device, ragged_blocks * step.num_splits);
 
     WorkspaceLayout layout(step.workspace_base);
     layout.add("scratch", step.num_threads * forward_scratch_bytes(step, ops));

@@ -41,6 +41,12 @@ void query_addresses(const RowGroup& group, const HeadTensor& tensor, int64_t fi
 }
 
 void key_addresses(const RowGroup& group, const HeadTensor& tensor, int32_t first_key, int count, void** rows) {
+    if (group.view->pages.data == nullptr) {
+        const KeyPlace place = group.view->place_of(group.sequence, first_key);
+        auto* row = static_cast<unsigned char*>(address(tensor, tensor.offset(place.page, place.slot, group.head_kv)));
+        for (int i = 0; i < count; ++i) rows[i] = row + i * tensor.row_stride * size_of(tensor.dtype);
+        return;
+    }
     for (int i = 0; i < count; ++i) {
         const KeyPlace place = group.view->place_of(group.sequence, int64_t{first_key} + i);
         rows[i] = address(tensor, tensor.offset(place.page, place.slot, group.head_kv));

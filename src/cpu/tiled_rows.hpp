@@ -1,7 +1,7 @@
-// The rows that one unit of work sees: the queries of one key-value head of one sequence, with the query heads that share it packed
-// together. Packed row r is query r / num_heads of head first_head_q + r % num_heads, so a block of rows spans few queries (tight
-// mask ranges) and one packed tile of keys serves the whole group. Everything here turns rows and keys into addresses,
-// intervals and per-row numbers; the tile functions know none of it.
+// The rows that one unit of work sees: the queries of one key-value head of one sequence, with the query heads that
+// share it packed together. Packed row r is query r / num_heads of head first_head_q + r % num_heads, so a block of
+// rows spans few queries (tight mask ranges) and one packed tile of keys serves the whole group. Everything here turns
+// rows and keys into addresses, intervals and per-row numbers; the tile functions know none of it.
 #pragma once
 
 #include "cpu/simd/tile_ops.hpp"
@@ -56,8 +56,8 @@ inline RowTarget target_of(const HeadTensor& tensor, void* const* rows, int num_
     return {rows, tensor.dim_stride, tensor.dtype, num_rows, static_cast<int>(num_columns)};
 }
 
-// Hands out aligned pieces of one block of memory. Run on a null base it only counts, so the code that places a kernel's scratch is also
-// the code that sizes it.
+// Hands out aligned pieces of one block of memory. Run on a null base it only counts, so the code that places a
+// kernel's scratch is also the code that sizes it.
 class Carver {
 public:
     explicit Carver(unsigned char* base = nullptr) : base_(base) {}
@@ -73,8 +73,8 @@ private:
     int64_t used_ = 0;
 };
 
-// Row strides of scratch tiles: whole vector pairs, plus one cache line so that equal columns of neighbouring rows do not
-// fall into the same set of the cache.
+// Row strides of scratch tiles: whole vector pairs, plus one cache line so that equal columns of neighbouring rows do
+// not fall into the same set of the cache.
 inline int64_t tile_stride(int64_t columns, const TileOps& ops) { return round_up(columns, 2 * ops.width) + 16; }
 
 }  // namespace tilewise::cpu

@@ -1,5 +1,6 @@
-// Cuts a forward call into units of work: (sequence, block of tile_m packed rows, key-value head, split). Sequences differ in length, so a
-// table in the workspace holds how many row blocks lie before each; a unit finds its sequence by bisection.
+// Cuts a forward call into units of work: (sequence, block of tile_m packed rows, key-value head, split). Sequences
+// differ in length, so a table in the workspace holds how many row blocks lie before each; a unit finds its sequence by
+// bisection.
 #pragma once
 
 #include "cpu/tiled_rows.hpp"
@@ -15,7 +16,8 @@ struct RowBlock {
 
 class Schedule {
 public:
-    // blocks_before: int64 (batch + 1), written here. Every unit has its own number; `splits` of them share a row block.
+    // blocks_before: int64 (batch + 1), written here. Every unit has its own number; `splits` of them share a row
+    // block.
     Schedule(const View& view, int64_t tile_m, int64_t splits, int64_t* blocks_before);
     int64_t num_units() const { return blocks_before_[batch_] * heads_ * splits_; }
     // Later row blocks come first: with a causal mask they are the longest, and long work is best not left for the end.
@@ -26,7 +28,10 @@ private:
     int64_t batch_, heads_, splits_, tile_m_;
 };
 
-// Number of threads worth using for `units` independent units of a step.
+// Threads that the call may use.
+int64_t threads_allowed(const Step& step, const DeviceInfo& device);
+// Threads worth using for `units` independent units of a step. Its estimate of the work looks at the capacity of a
+// cache, not at the keys in it: nothing that decides about a result's bits may depend on this number.
 int32_t threads_for_units(const Step& step, const DeviceInfo& device, int64_t units);
 
 }  // namespace tilewise::cpu

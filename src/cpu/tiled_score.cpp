@@ -98,8 +98,8 @@ ScoreScratch carve_scores(Carver& carver, const ScoreTraits& traits, int num_row
     return scratch;
 }
 
-float remaining_scale(const View& view, const ScoreTraits& traits) {
-    return traits.modified() ? 1.0f : softmax_scale_of(view.launch.step->problem);
+float remaining_scale(const Problem& problem) {
+    return score_traits(problem).modified() ? 1.0f : softmax_scale_of(problem);
 }
 
 void modify_tile(const TileOps& ops, const RowGroup& group, const TileSpan& span, const Interval* visible,

@@ -1,6 +1,6 @@
-// What happens between Q K^T and the softmax on a tile, and dropout: gathers bias, boolean mask, ALiBi numbers and dropout decisions of
-// the tile's rows and keys into scratch and hands them to the tile functions. A problem without modifiers skips all of it and keeps
-// its softmax scale in the exponent.
+// What happens between Q K^T and the softmax on a tile, and dropout: gathers bias, boolean mask, ALiBi numbers and
+// dropout decisions of the tile's rows and keys into scratch and hands them to the tile functions. A problem without
+// modifiers skips all of it and keeps its softmax scale in the exponent.
 #pragma once
 
 #include "cpu/tiled_rows.hpp"
@@ -30,7 +30,7 @@ ScoreTraits score_traits(const Problem& problem);
 ScoreScratch carve_scores(Carver& carver, const ScoreTraits& traits, int num_rows, int64_t row_stride, bool backward);
 
 // What the scores still have to be multiplied with after modify_tile.
-float remaining_scale(const View& view, const ScoreTraits& traits);
+float remaining_scale(const Problem& problem);
 
 // Applies the score modifiers in place; nothing to do without any. `scores` has the scratch's row stride.
 void modify_tile(const TileOps& ops, const RowGroup& group, const TileSpan& span, const Interval* visible,

@@ -1,10 +1,10 @@
-// Split KV: when there are fewer row blocks than threads, the keys of a block are shared out between splits. Each leaves a normalised
-// output and its lse in the workspace,
+// Split KV: when there are fewer row blocks than threads, the keys of a block are shared out between splits. Each
+// leaves a normalised output and its lse in the workspace,
 //
 //   partial_o (splits, hk, total_q * gqa_ratio, dv) fp32      partial_lse (splits, hk, total_q * gqa_ratio) double
 //
-// and the merge weighs them by lse (math/online_softmax.hpp). How many of the splits a block uses follows from the keys that its rows see,
-// so the capacity of a cache changes no result.
+// and the merge weighs them by lse (math/online_softmax.hpp). How many of the splits a block uses follows from the keys
+// that its rows see, so the capacity of a cache changes no result.
 #pragma once
 
 #include "core/workspace.hpp"

@@ -1,5 +1,5 @@
-// The thread pool: every task runs once, workers never share a number at the same time, callers do not disturb each other, nested
-// calls and forked children finish. Run under ThreadSanitizer as well.
+// The thread pool: every task runs once, workers never share a number at the same time, callers do not disturb each
+// other, nested calls and forked children finish. Run under ThreadSanitizer as well.
 #include "cpu/parallel.hpp"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,6 @@
-// The tile functions around the softmax, for every instruction set of this machine, against doubles: score modifiers, the online softmax
-// and the gradient; the accuracy of exp2 and tanh inside them; NaN behind a mask; rows that see nothing.
+// The tile functions around the softmax, for every instruction set of this machine, against doubles: score modifiers,
+// the online softmax and the gradient; the accuracy of exp2 and tanh inside them; NaN behind a mask; rows that see
+// nothing.
 #include <algorithm>
 #include <array>
 

@@ -1,4 +1,5 @@
-// What the tests of the CPU tile functions share: the instruction sets of this machine, random values, distances in ulp.
+// What the tests of the CPU tile functions share: the instruction sets of this machine, random values, distances in
+// ulp.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,5 +1,6 @@
-// The tile functions that move and multiply, for every instruction set of this machine, against plain loops: packing from any element
-// type, stride and place; products of every shape off the tile edges; rows stored back with one rounding.
+// The tile functions that move and multiply, for every instruction set of this machine, against plain loops: packing
+// from any element type, stride and place; products of every shape off the tile edges; rows stored back with one
+// rounding.
 #include <array>
 #include <cstring>
 
@@ -218,7 +219,8 @@ protected:
         return shapes;
     }
 
-    // c = a b for operands that pack_rows and pack_panels (or, of b's transpose, pack_transposed) made, against doubles.
+    // c = a b for operands that pack_rows and pack_panels (or, of b's transpose, pack_transposed) made, against
+    // doubles.
     void check(const ProductOps& products, const ProductShape& shape, bool transposed_b, bool accumulate) {
         Random random(static_cast<uint64_t>(shape.m * 1000 + shape.n * 10 + shape.k));
         const DType dtype = products.format;

@@ -1,5 +1,5 @@
-// The vector vocabulary on AVX2 with FMA and F16C: 8 floats in a register, tails by masked loads or through a small buffer.
-// See scalar.hpp for the rules that the headers of this folder share.
+// The vector vocabulary on AVX2 with FMA and F16C: 8 floats in a register, tails by masked loads or through a small
+// buffer. See scalar.hpp for the rules that the headers of this folder share.
 #pragma once
 
 #include <immintrin.h>

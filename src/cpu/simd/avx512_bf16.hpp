@@ -1,7 +1,7 @@
-// The AVX-512 vocabulary plus products of bf16 pairs: one instruction adds a[2k] b[2k] + a[2k+1] b[2k+1] to each fp32 lane.
-// The instruction reads subnormal bf16 numbers as 0 and rounds its two sums to nearest even. How fast it is differs: on the Xeon that this
-// was measured on (Sapphire Rapids class) half the rate of fp32 FMA counted in products, on Zen 4 and 5 twice; so the cost
-// model, not the instruction set's name, has to choose between this set and avx512.
+// The AVX-512 vocabulary plus products of bf16 pairs: one instruction adds a[2k] b[2k] + a[2k+1] b[2k+1] to each fp32
+// lane. The instruction reads subnormal bf16 numbers as 0 and rounds its two sums to nearest even. How fast it is
+// differs: on the Xeon that this was measured on (Sapphire Rapids class) half the rate of fp32 FMA counted in products,
+// on Zen 4 and 5 twice; so the cost model, not the instruction set's name, has to choose between this set and avx512.
 #pragma once
 
 #include "cpu/simd/avx512.hpp"

@@ -1,5 +1,6 @@
-// Run-time choice of the tile functions: asks the CPU (and the operating system, whose part is whether it saves the wide
-// registers) through the compiler's built-in. The tables themselves are built by tile_ops.cpp, once per instruction set.
+// Run-time choice of the tile functions: asks the CPU (and the operating system, whose part is whether it saves the
+// wide registers) through the compiler's built-in. The tables themselves are built by tile_ops.cpp, once per
+// instruction set.
 #include "cpu/simd/dispatch.hpp"
 
 namespace tilewise::cpu {

@@ -1,8 +1,8 @@
 // exp2 and tanh on the vector vocabulary, and loops over the visible part of a row.
 //
-// exp2: x = n + f with n whole and |f| <= 1/2; a polynomial of degree 6 for 2^f (relative error 2e-9 before rounding, exactly 1 at 0) times
-// 2^n: within 2 ulp, 0 below 2^-126.5, infinity from 2^127.5. tanh: an odd polynomial up to 0.625, then 1 - 2 / (exp(2x) + 1):
-// within 4 ulp. Both coefficient sets are minimax fits. NaN stays NaN in both.
+// exp2: x = n + f with n whole and |f| <= 1/2; a polynomial of degree 6 for 2^f (relative error 2e-9 before rounding,
+// exactly 1 at 0) times 2^n: within 2 ulp, 0 below 2^-126.5, infinity from 2^127.5. tanh: an odd polynomial up to
+// 0.625, then 1 - 2 / (exp(2x) + 1): within 4 ulp. Both coefficient sets are minimax fits. NaN stays NaN in both.
 // Included by tile_ops.cpp only, after the header of its instruction set.
 #pragma once
 
@@ -15,8 +15,9 @@ constexpr float kLog2E = 1.44269504088896340736f;
 // For x below about 1, which the exponents of a softmax are.
 inline Float exp2_of_low(Float x) {
     x = max(broadcast(-127.0f), x);  // keeps a NaN, which comes second
-    // Adding 1.5 * 2^23 rounds x to a whole number n and leaves n in the low bits of the sum; with 127 on top, those bits are the
-    // exponent field of 2^n, and 0 for the lowest n. No subnormal arises, which would cost a hundred cycles.
+    // Adding 1.5 * 2^23 rounds x to a whole number n and leaves n in the low bits of the sum; with 127 on top, those
+    // bits are the exponent field of 2^n, and 0 for the lowest n. No subnormal arises, which would cost a hundred
+    // cycles.
     const Float shifter = broadcast(12582912.0f + 127.0f);
     const Float shifted = x + shifter;
     const Float f = x - (shifted - shifter);
@@ -51,9 +52,9 @@ struct AllLanes {};
 inline Float keep(AllLanes, Float x) { return x; }
 inline Float select(AllLanes, Float a, Float) { return a; }
 
-// Calls body(column, mask) for the vectors that hold columns begin .. end - 1: first the one or two that are visible in part, then the
-// others, with AllLanes for a mask. Vectors start at multiples of the width, so which lane a column falls in and in which
-// order a row's vectors come follow from its interval alone.
+// Calls body(column, mask) for the vectors that hold columns begin .. end - 1: first the one or two that are visible in
+// part, then the others, with AllLanes for a mask. Vectors start at multiples of the width, so which lane a column
+// falls in and in which order a row's vectors come follow from its interval alone.
 template <class Body> inline void for_visible_vectors(Interval visible, Body&& body) {
     const int first_whole = static_cast<int>(round_up(visible.begin, kWidth));
     const int end_whole = visible.end / kWidth * kWidth;

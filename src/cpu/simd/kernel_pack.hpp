@@ -1,8 +1,9 @@
-// Brings rows of a tensor (any element type, any stride, any place) into the tiles that products read, and tiles back into rows.
+// Brings rows of a tensor (any element type, any stride, any place) into the tiles that products read, and tiles back
+// into rows.
 //
-// Only elements of the given rows are read: what a tile holds past them is written as zeros, so that NaN in memory that belongs to no
-// key can never meet a product. A transposed panel is made of square blocks of one vector's width, turned in registers.
-// Included by tile_ops.cpp only, after the header of its instruction set.
+// Only elements of the given rows are read: what a tile holds past them is written as zeros, so that NaN in memory that
+// belongs to no key can never meet a product. A transposed panel is made of square blocks of one vector's width, turned
+// in registers. Included by tile_ops.cpp only, after the header of its instruction set.
 #pragma once
 
 #include "cpu/simd/kernel_product.hpp"
@@ -29,26 +30,57 @@ template <class Body> inline void with_element_type(DType dtype, Body&& body) {
     }
 }
 
+// The columns of a row that whole vectors can read in place; 0 where pieces have to be gathered.
+inline int whole_columns(const RowSource& source, int row) {
+    const bool in_place = source.stride == 1 && row < source.num_rows && source.rows[row] != nullptr;
+    return in_place ? source.num_columns / kWidth * kWidth : 0;
+}
+
 template <class T> [[gnu::flatten]] void pack_rows_of(const RowSource& source, float* out, int64_t row_stride) {
-    for (int r = 0; r < source.num_rows; ++r, out += row_stride)
-        for (int c = 0; c < source.num_columns; c += kWidth) store(out + c, load_piece<T>(source, r, c));
+    for (int r = 0; r < source.num_rows; ++r, out += row_stride) {
+        const T* row = static_cast<const T*>(source.rows[r]);
+        const int whole = whole_columns(source, r);
+        for (int c = 0; c < whole; c += kWidth) store(out + c, load(row + c));
+        for (int c = whole; c < source.num_columns; c += kWidth) store(out + c, load_piece<T>(source, r, c));
+    }
 }
 
 template <class T> [[gnu::flatten]] void pack_panels_of(const RowSource& source, float* out, int64_t panel_stride) {
-    for (int r = 0; r < source.num_rows; ++r, out += kPanel)
-        for (int c = 0; c < source.num_columns; c += kWidth)
+    for (int r = 0; r < source.num_rows; ++r, out += kPanel) {
+        const T* row = static_cast<const T*>(source.rows[r]);
+        const int whole = whole_columns(source, r) / kPanel * kPanel;
+        float* panel = out;
+        for (int c = 0; c < whole; c += kPanel, panel += panel_stride) {
+            store(panel, load(row + c));
+            store(panel + kWidth, load(row + c + kWidth));
+        }
+        for (int c = whole; c < source.num_columns; c += kWidth)
             store(out + c / kPanel * panel_stride + c % kPanel, load_piece<T>(source, r, c));
+    }
 }
 
 template <class T> [[gnu::flatten]] void pack_transposed_of(const RowSource& source, float* out, int64_t panel_stride) {
     for (int r = 0; r < source.num_rows; r += kWidth) {
         float* column = out + r / kPanel * panel_stride + r % kPanel;
-        for (int c = 0; c < source.num_columns; c += kWidth) {
-            Float block[kWidth];
+        const T* rows[kWidth];
+        int whole = source.num_columns;
+        for (int i = 0; i < kWidth; ++i) {
+            whole = min_of(whole, whole_columns(source, r + i));
+            rows[i] = whole > 0 ? static_cast<const T*>(source.rows[r + i]) : nullptr;
+        }
+        Float block[kWidth];
+        for (int c = 0; c < whole; c += kWidth, column += kWidth * kPanel) {
+#pragma GCC unroll 16
+            for (int i = 0; i < kWidth; ++i) block[i] = load(rows[i] + c);
+            transpose(block);
+#pragma GCC unroll 16
+            for (int i = 0; i < kWidth; ++i) store(column + i * kPanel, block[i]);
+        }
+        for (int c = whole; c < source.num_columns; c += kWidth, column += kWidth * kPanel) {
             for (int i = 0; i < kWidth; ++i) block[i] = load_piece<T>(source, r + i, c);
             transpose(block);
             const int count = min_of(source.num_columns - c, kWidth);
-            for (int i = 0; i < count; ++i) store(column + (c + i) * kPanel, block[i]);
+            for (int i = 0; i < count; ++i) store(column + i * kPanel, block[i]);
         }
     }
 }
@@ -100,8 +132,8 @@ inline void scale_rows(float* tile, int64_t row_stride, int num_rows, int num_co
     }
 }
 
-// Blocks of both are turned so that a lane is a row and each dot product is one chain in ascending column order, as in a
-// product of tiles: delta = dO . O of a row that sees one key is then exactly its dP, and dS exactly 0.
+// Blocks of both are turned so that a lane is a row and each dot product is one chain in ascending column order, as in
+// a product of tiles: delta = dO . O of a row that sees one key is then exactly its dP, and dS exactly 0.
 template <class T> [[gnu::flatten]] void dot_rows_of(const RowSource& a, const RowSource& b, float* out) {
     for (int r = 0; r < a.num_rows; r += kWidth) {
         Float sum = zero();

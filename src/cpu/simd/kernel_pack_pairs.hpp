@@ -1,6 +1,6 @@
-// The packing of bf16 rows for products of pairs along k; bits are moved, never converted. Layouts: rows stay row-major (two neighbours of
-// a row are a pair already); panels hold, for each pair of k, two bf16 a column. A source that is not contiguous is gathered.
-// Included by tile_ops.cpp only, for instruction sets with TILEWISE_SIMD_HAS_PAIRS.
+// The packing of bf16 rows for products of pairs along k; bits are moved, never converted. Layouts: rows stay row-major
+// (two neighbours of a row are a pair already); panels hold, for each pair of k, two bf16 a column. A source that is
+// not contiguous is gathered. Included by tile_ops.cpp only, for instruction sets with TILEWISE_SIMD_HAS_PAIRS.
 #pragma once
 
 #include "cpu/simd/kernel_pack.hpp"

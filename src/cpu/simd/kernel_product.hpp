@@ -1,7 +1,7 @@
-// Matrix products of packed tiles (Product of tile_ops.hpp): a register tile of kRowTile x 2 vectors of c stays in registers while k
-// runs; one value of a is broadcast against two vectors of b. Each element of c is a single chain of fused additions in
-// ascending k whatever the tile's shape, so a row's bits depend neither on its neighbours nor on the number of rows.
-// Included by tile_ops.cpp only, after the header of its instruction set.
+// Matrix products of packed tiles (Product of tile_ops.hpp): a register tile of kRowTile x 2 vectors of c stays in
+// registers while k runs; one value of a is broadcast against two vectors of b. Each element of c is a single chain of
+// fused additions in ascending k whatever the tile's shape, so a row's bits depend neither on its neighbours nor on the
+// number of rows. Included by tile_ops.cpp only, after the header of its instruction set.
 #pragma once
 
 #include "cpu/simd/tile_ops.hpp"
@@ -34,8 +34,9 @@ struct PairOperands {
 };
 #endif
 
-// Values of a for one step along k, from one moving address: row r = odd * 2^i lies at odd * stride, scaled by 2^i, which an addressing mode
-// does for free. Six strides serve twelve rows; twelve addresses would not fit the general registers.
+// Values of a for one step along k, from one moving address: row r = odd * 2^i lies at odd * stride, scaled by 2^i,
+// which an addressing mode does for free. Six strides serve twelve rows; twelve addresses would not fit the general
+// registers.
 template <int kRows, bool kTransposed, class Type> struct RowCursor {
     const unsigned char* a;
     int64_t step;    // bytes along k, as are the strides

@@ -1,10 +1,11 @@
-// Scores and their softmax on a tile: score modifiers, the online softmax of a forward pass, the gradient of a backward pass.
+// Scores and their softmax on a tile: score modifiers, the online softmax of a forward pass, the gradient of a backward
+// pass.
 //
-// Work is done on the columns that a row sees and on no others: a hidden score is never read, so a NaN in it stays where it is, and a
-// hidden probability is written as 0. The row maximum starts at -inf, and 0 is subtracted until a score above -inf was seen. What
-// is subtracted is subtracted exactly where it matters: a score that equals the maximum (or the lse) gives exactly 1, however
-// large it is, which a fused multiply-subtract in base 2 would not.
-// Included by tile_ops.cpp only, after the header of its instruction set.
+// Work is done on the columns that a row sees and on no others: a hidden score is never read, so a NaN in it stays
+// where it is, and a hidden probability is written as 0. The row maximum starts at -inf, and 0 is subtracted until a
+// score above -inf was seen. What is subtracted is subtracted exactly where it matters: a score that equals the maximum
+// (or the lse) gives exactly 1, however large it is, which a fused multiply-subtract in base 2 would not. Included by
+// tile_ops.cpp only, after the header of its instruction set.
 #pragma once
 
 #include "cpu/simd/kernel_math.hpp"
@@ -61,8 +62,8 @@ inline Float dropped(const KeepTile& dropout, int64_t offset, Float p) {
     return keep(nonzero_bytes(dropout.keep + offset), p * broadcast(dropout.scale));
 }
 
-// One row of a tile; returns the factor for the row's earlier output. Stored is the type of the probabilities in memory, Rounding
-// the type whose values they take.
+// One row of a tile; returns the factor for the row's earlier output. Stored is the type of the probabilities in
+// memory, Rounding the type whose values they take.
 template <class Stored, class Rounding> [[gnu::flatten]] inline float softmax_row(const SoftmaxTile& tile, int row) {
     const Interval visible = tile.visible[row];
     const float* scores = tile.scores + row * tile.row_stride;

@@ -1,9 +1,10 @@
 // The vector vocabulary without special instructions: 4 floats, by the vector extension of GCC and Clang, for any CPU.
 //
-// Each header of this folder defines the same names, in the namespace TILEWISE_SIMD_TARGET. tile_ops.cpp is compiled once per instruction
-// set, with that set's flags, header and namespace; so whatever it defines has a name that no other object has, and the linker
-// can never put an AVX-512 copy of a function into code for a smaller CPU. For the same reason these headers and the
-// kernel_*.hpp use no standard library template, and of ours only math/, whose functions are always inlined.
+// Each header of this folder defines the same names, in the namespace TILEWISE_SIMD_TARGET. tile_ops.cpp is compiled
+// once per instruction set, with that set's flags, header and namespace; so whatever it defines has a name that no
+// other object has, and the linker can never put an AVX-512 copy of a function into code for a smaller CPU. For the
+// same reason these headers and the kernel_*.hpp use no standard library template, and of ours only math/, whose
+// functions are always inlined.
 #pragma once
 
 #include "math/types.hpp"

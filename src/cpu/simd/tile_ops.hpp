@@ -1,9 +1,11 @@
 // What the tiled kernels ask of an instruction set: a table of functions on whole tiles, one table per set. The drivers
-// (tiled_fwd.cpp, tiled_bwd.cpp) are compiled once, for the baseline CPU, and know sequences, masks and pages; the functions
-// behind this table are compiled once per instruction set and know none of that. A call does thousands of operations, so the indirection costs nothing,
-// and no code that could be shared by the linker is ever built with flags that the running CPU may lack.
+// (tiled_fwd.cpp, tiled_bwd.cpp) are compiled once, for the baseline CPU, and know sequences, masks and pages; the
+// functions behind this table are compiled once per instruction set and know none of that. A call does thousands of
+// operations, so the indirection costs nothing, and no code that could be shared by the linker is ever built with flags
+// that the running CPU may lack.
 //
-// Tiles are fp32 and row-major unless said otherwise; `width` is the number of floats of a vector and a *panel* is two vectors wide.
+// Tiles are fp32 and row-major unless said otherwise; `width` is the number of floats of a vector and a *panel* is two
+// vectors wide.
 #pragma once
 
 #include "math/mask.hpp"
@@ -28,8 +30,8 @@ struct RowTarget {
     int num_columns = 0;
 };
 
-// c (m x n) = a (m x k) * b (k x n), or c += with `accumulate`. m is a multiple of row_quantum, n of width; operands are in one of
-// the two formats of ProductOps and strides count its elements.
+// c (m x n) = a (m x k) * b (k x n), or c += with `accumulate`. m is a multiple of row_quantum, n of width; operands
+// are in one of the two formats of ProductOps and strides count its elements.
 struct Product {
     const void* a = nullptr;
     int64_t a_row = 0;
@@ -43,8 +45,8 @@ struct Product {
     bool accumulate = false;
 };
 
-// A number format of the operands of a product, and how rows are brought into it. Columns and rows past the source's are
-// written as zeros up to the next multiple of width (of 2 along k).
+// A number format of the operands of a product, and how rows are brought into it. Columns and rows past the source's
+// are written as zeros up to the next multiple of width (of 2 along k).
 struct ProductOps {
     DType format = DType::kF32;  // kF32, or kBF16: pairs along k, for dot-product instructions
     // a: row r at out + r * row_stride.
@@ -63,7 +65,8 @@ struct KeepTile {
     float scale = 1.0f;
 };
 
-// In place: products of q and k become scores (see math/score.hpp), -inf where `allowed` is 0. Only visible columns are defined afterwards.
+// In place: products of q and k become scores (see math/score.hpp), -inf where `allowed` is 0. Only visible columns are
+// defined afterwards.
 struct ScoreTile {
     float* scores = nullptr;
     int64_t row_stride = 0;
