@@ -30,6 +30,7 @@ struct Mask {
     bool top_left = false;  // the diagonal starts at (0, 0); otherwise it ends at the last row and key
     std::int32_t chunk = 0;
     std::int64_t prefix = 0;
+    std::int64_t block = 0;
     Tensor prefix_lens{};
     Tensor mask{};
     Tensor key_begin{};
@@ -112,6 +113,7 @@ inline tilewise_mask to_c(const Mask& mask) {
     }
     c.chunk = mask.chunk;
     c.prefix = mask.prefix;
+    c.block = mask.block;
     c.prefix_lens = mask.prefix_lens.c();
     c.mask = mask.mask.c();
     c.key_begin = mask.key_begin.c();

@@ -108,8 +108,9 @@ typedef struct tilewise_mask {
     int32_t chunk;  /* > 0: only keys of the same chunk as position i + offset */
     int64_t window_left;
     int64_t window_right; /* 0 with TILEWISE_MASK_CAUSAL */
-    int64_t
-        prefix; /* > 0: keys < prefix are visible to every row; with causal or window_right, not with window_left or chunk */
+    /* > 0: keys < prefix are visible to every row; with causal, window_right or block, not with window_left or chunk */
+    int64_t prefix;
+    int64_t block; /* > 0: only keys up to the end of the block of this many keys that holds position i + offset */
     tilewise_tensor prefix_lens; /* int32 (batch): a prefix of each sequence */
     tilewise_tensor
         mask; /* bool or bits (batch, h, seqlen_q, seqlen_k), broadcast by stride 0 or size 1: true is visible */

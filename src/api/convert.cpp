@@ -194,6 +194,7 @@ Status read_mask(const tilewise_mask& mask, MaskSpec* spec) {
     if (Status status = read_window(mask, spec); !status.ok()) return status;
     spec->top_left = (mask.flags & TILEWISE_MASK_TOP_LEFT) != 0;
     spec->chunk = mask.chunk;
+    if (Status status = narrow("block", mask.block, &spec->block); !status.ok()) return status;
     return narrow("prefix", mask.prefix, &spec->prefix);
 }
 

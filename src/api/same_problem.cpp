@@ -37,6 +37,7 @@ Status check_options(const Problem& planned, const Problem& called) {
         {"window_left", mask_a.window_left == mask_b.window_left},
         {"window_right", mask_a.window_right == mask_b.window_right},
         {"chunk", mask_a.chunk == mask_b.chunk},
+        {"block", mask_a.block == mask_b.block},
         {"prefix", mask_a.prefix == mask_b.prefix},
         {"mask.flags", mask_a.top_left == mask_b.top_left},
         {"softmax_scale",

@@ -104,6 +104,8 @@ void add_flags(CLI::App& app, MaskFlags& flags) {
         ->type_name("LEFT,RIGHT")
         ->group(group);
     app.add_option("--chunk", flags.chunk, "only keys of the same chunk of this many")->group(group);
+    app.add_option("--block", flags.block, "only keys up to the end of the block of this many that holds the diagonal")
+        ->group(group);
     app.add_option("--prefix", flags.prefix, "this many first keys are visible to every query")->group(group);
     app.add_flag("--top-left", flags.top_left, "the diagonal begins at query 0, key 0 [it ends at the last of both]")
         ->group(group);
@@ -143,7 +145,8 @@ Mask mask_of(const MaskFlags& flags) {
     Mask mask{.causal = flags.causal,
               .top_left = flags.top_left,
               .chunk = static_cast<int32_t>(flags.chunk),
-              .prefix = flags.prefix};
+              .prefix = flags.prefix,
+              .block = flags.block};
     if (!flags.window.empty()) {
         if (flags.window.size() != 2) {
             throw UsageError(fmt::format("window: {} has {} numbers; LEFT,RIGHT is allowed",

@@ -44,6 +44,7 @@ struct MaskFlags {
     bool causal = false;
     std::vector<int64_t> window;  // left, right
     int64_t chunk = 0;
+    int64_t block = 0;
     int64_t prefix = 0;
     bool top_left = false;
 };

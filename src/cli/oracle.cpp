@@ -108,7 +108,7 @@ private:
         const Mask& mask = a.mask;
         const bool plain = !sizes_.ragged && !a.cache.page_table.given() && !a.cache.cache_seqlens.given();
         const bool whole = !lengths.seqused_q.given() && !lengths.seqused_k.given() && !lengths.leftpad_k.given();
-        const bool relative = mask.chunk == 0 && mask.prefix == 0 && !mask.prefix_lens.given() &&
+        const bool relative = mask.chunk == 0 && mask.block == 0 && mask.prefix == 0 && !mask.prefix_lens.given() &&
                               !mask.key_begin.given() && mask.mask.dtype() != DType::kBits && a.score.dropout_p == 0;
         // ALiBi measures from the bottom-right diagonal whatever the mask does.
         return plain && whole && relative && !(mask.top_left && a.score.alibi_slopes.given());

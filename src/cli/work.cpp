@@ -51,6 +51,7 @@ int64_t visible_pairs(const Mask& mask, int64_t seqlen_q, int64_t seqlen_k) {
             begin = std::max(begin, chunk_begin);
             end = std::min(end, chunk_begin + mask.chunk);
         }
+        if (mask.block > 0) end = std::min(end, (floor_div(position, mask.block) + 1) * mask.block);
         end = std::max(end, mask.prefix);
         pairs += std::max<int64_t>(std::min(end, seqlen_k) - std::max<int64_t>(begin, 0), 0);
     }

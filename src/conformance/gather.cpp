@@ -15,7 +15,8 @@ namespace {
 int64_t floor_division(int64_t a, int64_t b) { return a / b - (a % b < 0 ? 1 : 0); }
 
 bool is_positional(const MaskSpec& mask) {
-    return mask.causal || mask.left.value_or(-1) >= 0 || mask.right.value_or(-1) >= 0 || mask.chunk > 0;
+    return mask.causal || mask.left.value_or(-1) >= 0 || mask.right.value_or(-1) >= 0 || mask.chunk > 0 ||
+           mask.block > 0;
 }
 
 // Row `row` of a (rows, heads, dim) tensor, one head.
@@ -116,6 +117,7 @@ bool is_visible(const Instance& instance, size_t s, int64_t head_q, int64_t i, i
     if (left >= 0 && j < position - left && sequence.prefix == 0) return false;
     if (right >= 0 && j > position + right && j >= sequence.prefix) return false;
     if (mask.chunk > 0 && j / mask.chunk != floor_division(position, mask.chunk)) return false;
+    if (mask.block > 0 && j / mask.block > floor_division(position, mask.block) && j >= sequence.prefix) return false;
     if (mask.intervals) {
         const auto row = static_cast<size_t>(sequence.first_row + i);
         if (static_cast<double>(j) < instance.values(Slot::kKeyBegin)[row]) return false;

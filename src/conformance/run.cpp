@@ -40,6 +40,7 @@ void set_scalars(const ProblemSpec& spec, const Instance& instance, Attention* a
     attention->mask.window_left = spec.mask.left;
     attention->mask.window_right = spec.mask.right;
     attention->mask.chunk = spec.mask.chunk;
+    attention->mask.block = spec.mask.block;
     attention->mask.prefix = spec.mask.prefix;
     attention->score.softmax_scale = spec.score.scale;
     attention->score.softcap = spec.score.softcap;

@@ -76,6 +76,7 @@ void add_mask(const MaskSpec& mask, Line* line) {
     line->add("left", mask.left.value_or(0), mask.left.has_value());
     line->add("right", mask.right.value_or(0), mask.right.has_value());
     line->add("chunk", mask.chunk);
+    line->add("block", mask.block);
     line->add("prefix", mask.prefix);
     line->add("prefix_lens", mask.prefix_lens);
     line->add("mask", mask.mask);

@@ -43,6 +43,7 @@ struct MaskSpec {
     bool top_left = false;
     std::optional<int64_t> left{}, right{};
     int chunk = 0;
+    int block = 0;
     int prefix = 0;
     std::vector<int> prefix_lens;
     PairSpec mask;

@@ -53,6 +53,7 @@ Json json_of(const MaskSpec& mask) {
     return {{"window_left", mask.window_left},
             {"window_right", mask.window_right},
             {"chunk", mask.chunk},
+            {"block", mask.block},
             {"prefix", mask.prefix},
             {"diagonal", mask.top_left ? "top_left" : "bottom_right"}};
 }

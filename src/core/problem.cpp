@@ -92,6 +92,7 @@ void add_mask_lines(std::string& text, const Problem& problem) {
                  fmt::format("left {}, right {}", window_side(mask.window_left), window_side(mask.window_right)));
     }
     if (mask.chunk > 0) add_line(text, "chunk", fmt::format("{} keys", mask.chunk));
+    if (mask.block > 0) add_line(text, "block", fmt::format("{} keys", mask.block));
     if (mask.prefix > 0) add_line(text, "prefix", fmt::format("{} keys", mask.prefix));
     if (is_positional(mask)) add_line(text, "diagonal", mask.top_left ? "top_left" : "bottom_right");
 }
@@ -147,7 +148,9 @@ float softmax_scale_of(const Problem& problem) {
     return static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_dim)));
 }
 
-bool is_positional(const MaskSpec& mask) { return mask.window_left >= 0 || mask.window_right >= 0 || mask.chunk > 0; }
+bool is_positional(const MaskSpec& mask) {
+    return mask.window_left >= 0 || mask.window_right >= 0 || mask.chunk > 0 || mask.block > 0;
+}
 
 size_t hash_of(const Problem& problem) {
     uint64_t hash = static_cast<uint64_t>(problem.op);
@@ -157,7 +160,8 @@ size_t hash_of(const Problem& problem) {
         mix(hash, problem.tensors.values[i]);
     }
     const MaskSpec& mask = problem.mask;
-    for (const int32_t n : {mask.window_left, mask.window_right, mask.chunk, mask.prefix}) mix(hash, int64_t{n});
+    for (const int32_t n : {mask.window_left, mask.window_right, mask.chunk, mask.block, mask.prefix})
+        mix(hash, int64_t{n});
     const ScoreSpec& score = problem.score;
     for (const float x : {score.softmax_scale, score.softcap, score.dropout_p}) mix(hash, x);
     mix(hash, score.dropout_seed);

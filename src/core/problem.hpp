@@ -64,7 +64,7 @@ struct Sizes {
 };
 Sizes sizes_of(const Problem& problem);
 float softmax_scale_of(const Problem& problem);
-// True when visibility depends on the position: causal, a window, a chunk (which decides where rotary puts the queries).
+// True when visibility depends on the position: causal, a window, a chunk, a block (which decides where rotary puts the queries).
 bool is_positional(const MaskSpec& mask);
 
 size_t hash_of(const Problem& problem);

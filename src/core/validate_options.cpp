@@ -17,10 +17,17 @@ Status check_window_side(const char* name, int32_t side) {
     return refuse(name, "{} is negative; -1 (unlimited) or a number of keys is allowed", side);
 }
 
+// Larger chunks and blocks would all mean the same, and sums of positions and them stay within 32 bits.
+Status check_stretch(const char* name, int32_t keys) {
+    if (keys < 0) return refuse(name, "{} is negative; 0 (no {}) or a number of keys is allowed", keys, name);
+    if (keys <= kMaxSeqlen) return {};
+    return refuse(name, "{} keys are more than the longest sequence; at most {} is allowed", keys, kMaxSeqlen);
+}
+
 // A prefix lifts the right end of a row's interval. Beside a left end the interval would fall into two.
 Status check_prefix(const char* name, const MaskSpec& mask) {
-    if (mask.window_right < 0)
-        return refuse(name, "has no effect without causal or window_right; every key to the right is visible");
+    if (mask.window_right < 0 && mask.block == 0)
+        return refuse(name, "has no effect without causal, window_right or block; every key to the right is visible");
     if (mask.window_left >= 0)
         return refuse(name, "is given with window_left {}; only an unlimited left side, -1, is allowed",
                       mask.window_left);
@@ -34,6 +41,7 @@ Status check_no_effect(const Problem& problem) {
         {"window_left", problem.mask.window_left >= 0},
         {"window_right", problem.mask.window_right >= 0},
         {"chunk", problem.mask.chunk > 0},
+        {"block", problem.mask.block > 0},
         {"prefix", problem.mask.prefix > 0},
         {"softmax_scale", score.has_softmax_scale},
         {"softcap", score.softcap != 0.0f},
@@ -68,12 +76,11 @@ Status check_mask(const Problem& problem) {
     const MaskSpec& mask = problem.mask;
     if (Status status = check_window_side("window_left", mask.window_left); !status.ok()) return status;
     if (Status status = check_window_side("window_right", mask.window_right); !status.ok()) return status;
-    if (mask.chunk < 0)
-        return refuse("chunk", "{} is negative; 0 (no chunk) or a number of keys is allowed", mask.chunk);
-    // Larger chunks would all mean the same, and sums of positions and chunks stay within 32 bits.
-    if (mask.chunk > kMaxSeqlen)
-        return refuse("chunk", "{} keys are more than the longest sequence; at most {} is allowed", mask.chunk,
-                      kMaxSeqlen);
+    if (Status status = check_stretch("chunk", mask.chunk); !status.ok()) return status;
+    if (Status status = check_stretch("block", mask.block); !status.ok()) return status;
+    if (mask.block > 0 && mask.window_right == 0)
+        return refuse("block", "{} has no effect with causal or window_right 0, which hide the rest of a block",
+                      mask.block);
     if (mask.prefix < 0)
         return refuse("prefix", "{} is negative; 0 (no prefix) or a number of keys is allowed", mask.prefix);
     if (mask.prefix > 0 && problem.has(Arg::kPrefixLens))
@@ -86,7 +93,7 @@ Status check_mask(const Problem& problem) {
     }
     // Refused and not harmless: whoever asks for top_left beside ALiBi or a boolean mask may expect it to move them.
     if (mask.top_left && !is_positional(mask))
-        return refuse("top_left", "has no effect without causal, a window or a chunk");
+        return refuse("top_left", "has no effect without causal, a window, a chunk or a block");
     return {};
 }
 

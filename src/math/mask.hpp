@@ -1,4 +1,4 @@
-// Which keys a query row sees. Every positional mask (none, causal, window, chunk, prefix, document) gives each row one
+// Which keys a query row sees. Every positional mask (none, causal, window, chunk, block, prefix, document) gives each row one
 // interval of keys, so a kernel asks three questions and knows no mask: the interval of a row, the keys that some row of a
 // tile sees (visit), and the keys that every row of a tile sees (interior, where nothing has to be masked).
 //
@@ -30,6 +30,7 @@ struct MaskSpec {
     int32_t window_left = kUnlimited;   // keys >= i + offset - window_left
     int32_t window_right = kUnlimited;  // keys <= i + offset + window_right; causal is 0
     int32_t chunk = 0;                  // > 0: only keys of the chunk that holds i + offset
+    int32_t block = 0;                  // > 0: only keys up to the end of the block that holds i + offset
     int32_t prefix = 0;                 // keys < prefix are visible whatever the right side says
     bool top_left = false;              // offset 0 instead of seqlen_k - seqlen_q
     constexpr bool operator==(const MaskSpec&) const = default;
@@ -42,6 +43,7 @@ struct IntervalMask {
     int32_t left = 0;
     int32_t right = 0;
     int32_t chunk = 0;
+    int32_t block = 0;
     int32_t prefix = 0;
 };
 
@@ -54,6 +56,7 @@ TILEWISE_HD IntervalMask resolve_mask(const MaskSpec& spec, int32_t seqlen_q, in
     mask.left = spec.window_left < 0 ? reach : min_of(spec.window_left, reach);
     mask.right = spec.window_right < 0 ? reach : min_of(spec.window_right, reach);
     mask.chunk = spec.chunk;
+    mask.block = spec.block;
     mask.prefix = min_of(spec.prefix, seqlen_k);
     return mask;
 }
@@ -62,6 +65,11 @@ TILEWISE_HD IntervalMask resolve_mask(const MaskSpec& spec, int32_t seqlen_q, in
 TILEWISE_HD int32_t floor_div(int32_t a, int32_t b) { return a >= 0 ? a / b : -(-(a + 1) / b) - 1; }
 
 namespace detail {
+// The lower of `end` and the end of the stretch of `size` keys that holds the position. That may lie past 2^31: compared in 64 bits.
+TILEWISE_HD int32_t end_within(int32_t end, int32_t position, int32_t size) {
+    const int64_t stretch_end = (static_cast<int64_t>(floor_div(position, size)) + 1) * size;
+    return static_cast<int32_t>(min_of(static_cast<int64_t>(end), stretch_end));
+}
 // Ends before clamping; both never decrease with the row.
 TILEWISE_HD int32_t raw_begin(const IntervalMask& mask, int32_t row) {
     const int32_t position = row + mask.offset;
@@ -72,11 +80,8 @@ TILEWISE_HD int32_t raw_begin(const IntervalMask& mask, int32_t row) {
 TILEWISE_HD int32_t raw_end(const IntervalMask& mask, int32_t row) {
     const int32_t position = row + mask.offset;
     int32_t end = position + mask.right + 1;
-    if (mask.chunk > 0) {
-        // The chunk that holds the position may end past 2^31; compare in 64 bits.
-        const int64_t chunk_end = (static_cast<int64_t>(floor_div(position, mask.chunk)) + 1) * mask.chunk;
-        end = static_cast<int32_t>(min_of(static_cast<int64_t>(end), chunk_end));
-    }
+    if (mask.chunk > 0) end = end_within(end, position, mask.chunk);
+    if (mask.block > 0) end = end_within(end, position, mask.block);
     return max_of(end, mask.prefix);
 }
 TILEWISE_HD Interval clamped(const IntervalMask& mask, int32_t begin, int32_t end) {

@@ -24,8 +24,8 @@ struct Case {
 std::string describe(const Case& c, const std::string& what) {
     return what + ": seqlen_q " + std::to_string(c.seqlen_q) + " seqlen_k " + std::to_string(c.seqlen_k) + " left " +
            std::to_string(c.spec.window_left) + " right " + std::to_string(c.spec.window_right) + " chunk " +
-           std::to_string(c.spec.chunk) + " prefix " + std::to_string(c.spec.prefix) +
-           (c.spec.top_left ? " top_left" : " bottom_right");
+           std::to_string(c.spec.chunk) + " block " + std::to_string(c.spec.block) + " prefix " +
+           std::to_string(c.spec.prefix) + (c.spec.top_left ? " top_left" : " bottom_right");
 }
 
 // Every condition as the contract words it, with nothing shared with the code under test.
@@ -40,6 +40,11 @@ bool is_visible(const Case& c, int64_t row, int64_t key) {
         while (chunk_begin > position) chunk_begin -= spec.chunk;
         while (chunk_begin + spec.chunk <= position) chunk_begin += spec.chunk;
         if (key < chunk_begin || key >= chunk_begin + spec.chunk) return false;
+    }
+    if (spec.block > 0 && key > position) {
+        int64_t block_end = position + 1;
+        while (block_end % spec.block != 0) ++block_end;
+        if (key >= block_end) return false;
     }
     return true;
 }
@@ -150,6 +155,30 @@ TEST(Mask, EveryChunkWithAndWithoutWindow) {
             }
 }
 
+TEST(Mask, EveryBlockWithAndWithoutWindowAndChunk) {
+    for (int32_t block = 1; block <= kMaxSize + 1; ++block)
+        for (int32_t left = -1; left <= 4; ++left)
+            for (int32_t right = -1; right <= 4; ++right)
+                for (const int32_t chunk : {0, 4}) {
+                    MaskSpec spec;
+                    spec.block = block;
+                    spec.window_left = left;
+                    spec.window_right = right;
+                    spec.chunk = chunk;
+                    if (!holds_for_all_lengths(spec)) return;
+                }
+}
+
+TEST(Mask, EveryPrefixWithABlock) {
+    for (int32_t prefix = 1; prefix <= kMaxSize + 1; ++prefix)
+        for (int32_t block = 1; block <= kMaxSize + 1; ++block) {
+            MaskSpec spec;
+            spec.prefix = prefix;
+            spec.block = block;
+            if (!holds_for_all_lengths(spec)) return;
+        }
+}
+
 TEST(Mask, EveryPrefixWithARightSide) {
     for (int32_t prefix = 1; prefix <= kMaxSize + 1; ++prefix)
         for (int32_t right = 0; right <= kMaxSize + 1; ++right) {
@@ -173,6 +202,8 @@ int64_t visible_count(const Case& c, int64_t row) {
         begin = std::max(begin, chunk_begin);
         end = std::min(end, chunk_begin + chunk);
     }
+    if (spec.block > 0)
+        end = std::min(end, position - ((position % spec.block) + spec.block) % spec.block + spec.block);
     return std::max<int64_t>(end - begin, 0);
 }
 
@@ -191,8 +222,9 @@ TEST(Mask, LongestSequencesAndWidestWindows) {
             for (const int32_t left : {-1, 0, kMaxSeqlen, kWidest})
                 for (const int32_t right : {-1, 0, kMaxSeqlen, kWidest})
                     for (const int32_t chunk : {0, 1, 1000, kMaxSeqlen, kWidest})
-                        for (const bool top_left : {false, true})
-                            check_ends({{left, right, chunk, 0, top_left}, seqlen_q, seqlen_k});
+                        for (const int32_t block : {0, 1000, kWidest})
+                            for (const bool top_left : {false, true})
+                                check_ends({{left, right, chunk, block, 0, top_left}, seqlen_q, seqlen_k});
 }
 
 TEST(Mask, IntersectionOfIntervals) {
