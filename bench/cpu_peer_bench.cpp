@@ -248,8 +248,8 @@ void restart_without_openblas_settings(char** argv) {
                      [](const char* name) { return std::getenv(name) != nullptr; }))
         return;
     for (const char* name : settings) unsetenv(name);
-    fmt::print("OPENBLAS_CORETYPE and OPENBLAS_L2_SIZE are unset for this run: the peer gets its best kernels\n");
-    std::fflush(stdout);
+    fmt::print(stderr,
+               "OPENBLAS_CORETYPE and OPENBLAS_L2_SIZE are unset for this run: the peer gets its best kernels\n");
     execv("/proc/self/exe", argv);
 }
 

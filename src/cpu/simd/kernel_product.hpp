@@ -37,7 +37,7 @@ struct PairOperands {
 // Values of a for one step along k, from one moving address: row r = odd * 2^i lies at odd * stride, scaled by 2^i,
 // which an addressing mode does for free. Six strides serve twelve rows; twelve addresses would not fit the general
 // registers.
-template <int kRows, bool kTransposed, class Type> struct RowCursor {
+template <bool kTransposed, class Type> struct RowCursor {
     const unsigned char* a;
     int64_t step;    // bytes along k, as are the strides
     int64_t odd[6];  // 1, 3, 5 ... 11 row strides
@@ -67,7 +67,7 @@ template <class Operands, int kRows, int kVectors, bool kTransposed>
 #pragma GCC unroll 2
         for (int v = 0; v < kVectors; ++v) sum[r][v] = p.accumulate ? load(c_in + v * kWidth) : zero();
 
-    RowCursor<kRows, kTransposed, typename Operands::Type> rows(a, p, kDepth);
+    RowCursor<kTransposed, typename Operands::Type> rows(a, p, kDepth);
     const int64_t b_k = p.b_k;
     for (int steps = (p.k + kDepth - 1) / kDepth; steps > 0; --steps) {
         typename Operands::Vector b_vector[kVectors];
