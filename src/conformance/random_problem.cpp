@@ -134,7 +134,8 @@ void draw_mask(ProblemSpec& p, Random& random) {
     if (kind > 0.6 && kind < 0.85) mask.left = random.between(0, 30);
     if (kind > 0.7 && kind < 0.9) mask.right = random.between(0, 30);
     if (kind > 0.88) mask.chunk = random.between(1, 40);
-    if (!mask.causal && random.chance(0.1)) mask.block = random.between(1, 40);
+    // Causal, or a right side of 0, leaves a block nothing to hide and is refused.
+    if (!mask.causal && mask.right.value_or(-1) != 0 && random.chance(0.1)) mask.block = random.between(1, 40);
     const bool positional = mask.causal || mask.left || mask.right || mask.chunk > 0 || mask.block > 0;
     if (positional) mask.top_left = random.chance(0.2);
     if (mask.causal && !mask.left && random.chance(0.3)) {

@@ -13,7 +13,8 @@ namespace tilewise::conformance {
 constexpr double kNaiveFactor = 2.0;
 constexpr double kLeastUnits = 1.0;
 // Thousands of small random problems reach further into the tail of both errors than the list of cases does; a fault is far beyond it.
-constexpr double kRandomSlack = 1.5;
+// Seen in 20,000: once 1.95, the gradient of a sink from f16 inputs, a sum of 35 terms of both signs.
+constexpr double kRandomSlack = 2.0;
 // f64 has no naive computation of lower precision; its unit already bounds every error.
 constexpr double kDoubleUnits = 4.0;
 
