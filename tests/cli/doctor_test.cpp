@@ -189,6 +189,26 @@ TEST(Driver, absent_and_wrong_libraries_are_reported) {
     EXPECT_NE(other.load_error.find("lacks a function"), std::string::npos);
 }
 
+TEST(Driver, answers_through_its_library) {
+    ::setenv("FAKE_DRIVER", "work", 1);
+    const DriverReport report = ask_cuda_driver(TILEWISE_FAKE_DRIVER);
+    EXPECT_TRUE(report.found) << report.load_error << report.failure;
+    EXPECT_EQ(report.cuda_version, 13010);
+    ASSERT_EQ(report.gpus.size(), 2U);
+    EXPECT_EQ(report.gpus[0].name, "First");
+    EXPECT_EQ(report.gpus[0].compute_capability, 95);
+    EXPECT_EQ(report.gpus[0].memory_gib, 2.0);
+    EXPECT_EQ(report.gpus[1].compute_capability, 75);
+}
+
+TEST(Driver, may_refuse_or_crash) {
+    ::setenv("FAKE_DRIVER", "refuse", 1);
+    EXPECT_EQ(ask_cuda_driver(TILEWISE_FAKE_DRIVER).init_error, 100);
+    ::setenv("FAKE_DRIVER", "crash", 1);
+    EXPECT_NE(ask_cuda_driver(TILEWISE_FAKE_DRIVER).failure.find("crashed"), std::string::npos);
+    ::unsetenv("FAKE_DRIVER");
+}
+
 TEST(Work, counts_pairs_like_the_definition) {
     const std::vector<Mask> masks = {
         {},
