@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "cpu/parallel.hpp"
+#include "cpu/threads.hpp"
 #include "cpu/view.hpp"
 #include "math/rotary.hpp"
 
@@ -212,9 +213,8 @@ int64_t elements_of(const Problem& problem) {
 }  // namespace
 
 void layout_append(Step& step, const DeviceInfo& device) {
-    const int64_t wanted = step.problem.exec.num_threads > 0 ? step.problem.exec.num_threads : device.cpu.num_cores;
     const int64_t useful = ceil_div(elements_of(step.problem), kElementsOfOneThread);
-    step.num_threads = static_cast<int32_t>(clamp_to<int64_t>(useful, 1, max_of<int64_t>(wanted, 1)));
+    step.num_threads = threads_up_to(useful, step, device);
 }
 
 double cost_append(const Step& step, const DeviceInfo&) {

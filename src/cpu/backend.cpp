@@ -1,5 +1,6 @@
 // Turns the lines of kernels.inc into registry rows. Nothing else of the backend is visible to core and api: deleting this folder and
 // the line that calls register_cpu_backend leaves a tree that builds.
+#include "core/validate.hpp"
 #include "cpu/append.hpp"
 #include "cpu/combine.hpp"
 #include "cpu/reference.hpp"
@@ -8,9 +9,6 @@
 namespace tilewise {
 
 namespace {
-
-constexpr int32_t kMaxHeadDim = 256;
-constexpr int32_t kMaxHeadDimV = 512;
 
 KernelRow cpu_row(std::string name, Op op, std::vector<DType> dtypes, Isa isa) {
     KernelRow row;
@@ -29,7 +27,6 @@ KernelRow tiled_row(Op op, DType dtype, Isa isa) {
     const std::string name = std::string("cpu_tiled_") + name_of(op) + "_" + name_of(dtype) + "_" + name_of(isa);
     KernelRow row = cpu_row(name, op, {dtype}, isa);
     const bool forward = op == Op::kForward;
-    row.refuse = cpu::refuse_tiled;
     row.layout = forward ? cpu::layout_tiled_forward : cpu::layout_tiled_backward;
     row.cost = cpu::cost_tiled;
     row.launch = forward ? cpu::launch_tiled_forward : cpu::launch_tiled_backward;

@@ -7,6 +7,7 @@
 
 #include "core/workspace.hpp"
 #include "cpu/parallel.hpp"
+#include "cpu/threads.hpp"
 #include "cpu/view.hpp"
 #include "math/online_softmax.hpp"
 
@@ -71,10 +72,9 @@ double combine_row(const Parts& parts, int64_t o_offset, int64_t lse_offset, std
 }  // namespace
 
 void layout_combine(Step& step, const DeviceInfo& device) {
-    const int64_t wanted = step.problem.exec.num_threads > 0 ? step.problem.exec.num_threads : device.cpu.num_cores;
     const TensorDesc& parts = step.problem[Arg::kPartialO];
     const int64_t useful = ceil_div(parts.num_elements(), kElementsOfOneThread);
-    step.num_threads = static_cast<int32_t>(clamp_to<int64_t>(useful, 1, max_of<int64_t>(wanted, 1)));
+    step.num_threads = threads_up_to(useful, step, device);
     WorkspaceLayout layout(step.workspace_base);
     layout.add("sums", step.num_threads * parts.dim(parts.rank - 1) * int64_t{sizeof(double)});
     step.workspace = layout.take_blocks();

@@ -13,6 +13,7 @@
 #include "cpu/parallel.hpp"
 #include "cpu/reference.hpp"
 #include "cpu/reference_row.hpp"
+#include "cpu/threads.hpp"
 
 namespace tilewise::cpu {
 
@@ -193,7 +194,7 @@ void store_shared_sums(const Step& step, const Arguments& arguments, const Gradi
 void layout_reference_backward(Step& step, const DeviceInfo& device) {
     const Sizes& sizes = step.sizes;
     const bool shared_sums = step.problem.has(Arg::kGradBias);
-    step.num_threads = shared_sums ? 1 : threads_for(step, device, sizes.batch * sizes.num_heads_kv);
+    step.num_threads = shared_sums ? 1 : threads_up_to(sizes.batch * sizes.num_heads_kv, step, device);
     WorkspaceLayout layout(step.workspace_base);
     layout.add("scores", step.num_threads * sizes.max_seqlen_k * int64_t{sizeof(VisibleKey)});
     layout.add("accumulators", step.num_threads * accumulators_of(sizes) * int64_t{sizeof(double)});

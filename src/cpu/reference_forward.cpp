@@ -7,6 +7,7 @@
 #include "cpu/parallel.hpp"
 #include "cpu/reference.hpp"
 #include "cpu/reference_row.hpp"
+#include "cpu/threads.hpp"
 
 namespace tilewise::cpu {
 
@@ -56,7 +57,7 @@ std::string refuse_reference(const KernelRow&, const Problem& problem, const Dev
 }
 
 void layout_reference_forward(Step& step, const DeviceInfo& device) {
-    step.num_threads = threads_for(step, device, step.sizes.batch * step.sizes.num_heads_q);
+    step.num_threads = threads_up_to(step.sizes.batch * step.sizes.num_heads_q, step, device);
     const int64_t row_bytes = (step.sizes.head_dim + step.sizes.head_dim_v) * int64_t{sizeof(double)};
     WorkspaceLayout layout(step.workspace_base);
     layout.add("scores", step.num_threads * step.sizes.max_seqlen_k * int64_t{sizeof(VisibleKey)});

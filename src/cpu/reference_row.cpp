@@ -124,9 +124,4 @@ void add_key_row(const HeadContext& context, const HeadTensor& tensor, int32_t k
     }
 }
 
-int32_t threads_for(const Step& step, const DeviceInfo& device, int64_t tasks) {
-    const int64_t wanted = step.problem.exec.num_threads > 0 ? step.problem.exec.num_threads : device.cpu.num_cores;
-    return static_cast<int32_t>(clamp_to<int64_t>(wanted, 1, max_of<int64_t>(tasks, 1)));
-}
-
 }  // namespace tilewise::cpu

@@ -50,7 +50,4 @@ double dot_key_row(const HeadContext& context, const HeadTensor& tensor, int32_t
 void add_key_row(const HeadContext& context, const HeadTensor& tensor, int32_t key, double factor,
                  std::span<double> sums);
 
-// Threads that the plan may use for `tasks` independent pieces of work.
-int32_t threads_for(const Step& step, const DeviceInfo& device, int64_t tasks);
-
 }  // namespace tilewise::cpu

@@ -20,8 +20,6 @@ double rate_of_pairs(const Step& step, const DeviceInfo& device) {
 
 }  // namespace
 
-std::string refuse_tiled(const KernelRow&, const Problem&, const DeviceInfo&) { return {}; }
-
 // The sum of computing and moving, not the larger: where memory decides, the better instruction set still wins.
 double cost_tiled(const Step& step, const DeviceInfo& device) {
     const Isa isa = static_cast<Isa>(step.row->isa);

@@ -172,13 +172,10 @@ int32_t chunks_for(const Step& step, int64_t threads) {
 void layout_tiled_backward(Step& step, const DeviceInfo& device) {
     const TileOps& ops = tile_ops(static_cast<Isa>(step.row->isa));
     const Sizes& sizes = step.sizes;
-    const int64_t panel = 2 * ops.width;
     // Eight register tiles of rows: dK and dV are loaded and stored once for that many steps of their products.
     const int64_t longest = round_up(std::max<int64_t>(sizes.max_seqlen_q * sizes.gqa_ratio(), 1), ops.row_quantum);
     step.tiling.tile_m = static_cast<int32_t>(std::min<int64_t>(8 * ops.row_tile, longest));
-    const int64_t keys = ops.width >= 16 && sizes.head_dim + sizes.head_dim_v <= 256 ? 256 : 128;
-    step.tiling.tile_n =
-        static_cast<int32_t>(std::min(keys, round_up(std::max<int64_t>(sizes.max_seqlen_k, 1), panel)));
+    step.tiling.tile_n = keys_of_tile(sizes, ops);
     step.num_chunks = chunks_for(step, threads_allowed(step, device));
     step.num_threads = threads_for_units(step, device, sizes.batch * sizes.num_heads_kv * step.num_chunks);
 

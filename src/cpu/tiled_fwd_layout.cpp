@@ -12,14 +12,6 @@ namespace tilewise::cpu {
 
 namespace {
 
-// Keys of a tile, for a register tile of this width: K and V of a tile fill about a quarter of the second-level cache.
-int32_t keys_of_tile(const Step& step, const TileOps& ops) {
-    const int64_t longest = step.sizes.head_dim + step.sizes.head_dim_v;
-    const int64_t keys = ops.width >= 16 && longest <= 256 ? 256 : 128;
-    // A shorter capacity has one tile either way, so this changes no result.
-    return static_cast<int32_t>(std::min(keys, round_up(std::max<int64_t>(step.sizes.max_seqlen_k, 1), 2 * ops.width)));
-}
-
 // Row blocks: large, so that packing keys is shared by many rows, as long as the block's Q and O leave half of the
 // second-level cache to everything else; and enough of them for the threads to even out.
 int32_t rows_of_block(const Step& step, const TileOps& ops, const DeviceInfo& device, int64_t threads) {
@@ -81,7 +73,7 @@ void layout_tiled_forward(Step& step, const DeviceInfo& device) {
     const TileOps& ops = tile_ops(static_cast<Isa>(step.row->isa));
     const Sizes& sizes = step.sizes;
     const int64_t threads = threads_allowed(step, device);
-    step.tiling.tile_n = keys_of_tile(step, ops);
+    step.tiling.tile_n = keys_of_tile(sizes, ops);
     step.tiling.tile_m = rows_of_block(step, ops, device, threads);
     const int64_t blocks = ceil_div(sizes.total_q * sizes.gqa_ratio(), step.tiling.tile_m) * sizes.num_heads_kv;
     step.num_splits = splits_for(step, blocks, threads);

@@ -76,5 +76,11 @@ private:
 // Row strides of scratch tiles: whole vector pairs, plus one cache line so that equal columns of neighbouring rows do
 // not fall into the same set of the cache.
 inline int64_t tile_stride(int64_t columns, const TileOps& ops) { return round_up(columns, 2 * ops.width) + 16; }
+// Keys of a tile, for a register tile of this width: K and V of a tile fill about a quarter of the second-level cache.
+inline int32_t keys_of_tile(const Sizes& sizes, const TileOps& ops) {
+    const int64_t keys = ops.width >= 16 && sizes.head_dim + sizes.head_dim_v <= 256 ? 256 : 128;
+    // A shorter capacity has one tile either way, so this changes no result.
+    return static_cast<int32_t>(min_of(keys, round_up(max_of<int64_t>(sizes.max_seqlen_k, 1), 2 * ops.width)));
+}
 
 }  // namespace tilewise::cpu

@@ -36,15 +36,10 @@ RowBlock Schedule::operator[](int64_t unit) const {
     return block;
 }
 
-int64_t threads_allowed(const Step& step, const DeviceInfo& device) {
-    const int64_t wanted = step.problem.exec.num_threads > 0 ? step.problem.exec.num_threads : device.cpu.num_cores;
-    return std::max<int64_t>(wanted, 1);
-}
-
 int32_t threads_for_units(const Step& step, const DeviceInfo& device, int64_t units) {
     const double worth = work_of(step.problem, step.sizes).flops / kFlopsWorthAThread;
     const int64_t useful = std::min(units, static_cast<int64_t>(std::min(worth, 1e6)));
-    return static_cast<int32_t>(clamp_to<int64_t>(useful, 1, threads_allowed(step, device)));
+    return threads_up_to(useful, step, device);
 }
 
 }  // namespace tilewise::cpu

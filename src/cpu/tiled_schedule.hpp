@@ -3,6 +3,7 @@
 // bisection.
 #pragma once
 
+#include "cpu/threads.hpp"
 #include "cpu/tiled_rows.hpp"
 
 namespace tilewise::cpu {
@@ -28,8 +29,6 @@ private:
     int64_t batch_, heads_, splits_, tile_m_;
 };
 
-// Threads that the call may use.
-int64_t threads_allowed(const Step& step, const DeviceInfo& device);
 // Threads worth using for `units` independent units of a step. Its estimate of the work looks at the capacity of a
 // cache, not at the keys in it: nothing that decides about a result's bits may depend on this number.
 int32_t threads_for_units(const Step& step, const DeviceInfo& device, int64_t units);
