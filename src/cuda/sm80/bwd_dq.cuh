@@ -1,0 +1,93 @@
+// dQ of one step: dS K, 32 rows and kDqColumns columns a warp, added to the f32 sums in memory; in any order, or in the order of the keys.
+#pragma once
+
+#include "cuda/sm80/bwd_tile.cuh"
+
+namespace tilewise::cuda::sm80 {
+
+template <class Traits> struct GradQ {
+    using Element = typename Traits::Element;
+    using Tiles = BackwardTiles<Traits>;
+    static constexpr int kBlocks = Traits::kDqColumns / 8;
+    static constexpr int kDsPitch = Tiles::Ds::kPitch, kKPitch = Tiles::K::kPitch;
+
+    uint32_t ds;     // this lane's fragments of dS in slot 0, as A operand from [key][query]
+    uint32_t k;      // and of K, as B operand
+    int32_t row;     // this lane's first row in the tile
+    int32_t column;  // and its first column
+
+    __device__ GradQ(const BackwardWarp<Traits>& warp) {
+        const int index = Traits::kShape.dq_turns == 1 ? warp.thread / 32 : warp.index();
+        const int row_part = index % Traits::kDqRowParts, column_part = index / Traits::kDqRowParts;
+        ds = tile::b_lane(typename Tiles::Ds{warp.base + Traits::kDsOffset}, warp.lane()) + row_part * 64;
+        k = tile::bt_lane(warp.k(), warp.lane()) + column_part * Traits::kDqColumns * 2;
+        row = row_part * 32 + warp.lane() / 4;
+        column = column_part * Traits::kDqColumns + warp.lane() % 4 * 2;
+    }
+
+    __device__ __forceinline__ void multiply_keys(float (&dq)[2][kBlocks][4], int slot) const {
+        clear(dq);
+        const uint32_t from = ds + slot * Traits::kDsBytes;
+        auto load = [from](uint32_t(&a)[2][4], int step) {
+            ptx::ldmatrix_x4_trans(a[0], from + step * 16 * kDsPitch);
+            ptx::ldmatrix_x4_trans(a[1], from + step * 16 * kDsPitch + 32);
+        };
+        multiply<Element, WalkB{Traits::kShape.tile_n / 16, 32, 16 * kKPitch, true}>(dq, load, k);
+    }
+
+    __device__ __forceinline__ void add(const float (&dq)[2][kBlocks][4], const BackwardParams& params,
+                                        const Sequence& s, BackwardStep step) const {
+        const int64_t num_heads = params.view.sizes.num_heads_q, head_dim = params.dims.head_dim;
+        const int64_t first = s.q_batch * params.scratch.rows_per_batch + s.q_row + step.row + row;
+        float* to = params.scratch.dq + (first * num_heads + step.head) * head_dim + column;
+        const int64_t row_step = 8 * num_heads * head_dim;
+        const int32_t rows_left = s.seqlen_q - step.row - row;
+        const bool whole = head_dim == Traits::kShape.head_dim;
+#pragma unroll
+        for (int r = 0; r < 4; ++r, to += row_step) {
+            if (r * 8 >= rows_left) return;
+            if (whole) {
+#pragma unroll
+                for (int n = 0; n < kBlocks; ++n)
+                    ptx::reduce_add_2(to + n * 8, dq[r / 2][n][r % 2 * 2], dq[r / 2][n][r % 2 * 2 + 1]);
+            } else {
+#pragma unroll
+                for (int n = 0; n < kBlocks; ++n)
+#pragma unroll
+                    for (int e = 0; e < 2; ++e)
+                        if (column + n * 8 + e < head_dim) ptx::reduce_add(to + n * 8 + e, dq[r / 2][n][r % 2 * 2 + e]);
+            }
+        }
+    }
+
+    // The counter of a row tile and head counts warps: kDqWarps of them a block. Warps of this block may have arrived already.
+    __device__ void add_in_turn(const float (&dq)[2][kBlocks][4], const BackwardParams& params,
+                                const BackwardBlock& block, BackwardStep step) const {
+        int32_t* const order = params.scratch.order +
+                               (block.order_tile + step.row / Traits::kShape.tile_m) * params.view.sizes.num_heads_q +
+                               step.head;
+        const int32_t turn = turn_of<Traits>(block, step.row) * Traits::kDqWarps;
+        if (threadIdx.x % 32 == 0)
+            while (ptx::load_acquire(order) < turn) {}
+        __syncwarp();
+        add(dq, params, block.sequence, step);
+        __threadfence();  // each lane's sums are in place
+        __syncwarp();
+        if (threadIdx.x % 32 == 0) ptx::add_release(order, 1);
+    }
+
+    // After the slot is full; `release` says that it has been read.
+    template <class Release>
+    __device__ __forceinline__ void run(const BackwardParams& params, const BackwardBlock& block, BackwardStep step,
+                                        int slot, Release release) const {
+        float dq[2][kBlocks][4];
+        multiply_keys(dq, slot);
+        release();
+        if (params.scratch.order == nullptr)
+            add(dq, params, block.sequence, step);
+        else
+            add_in_turn(dq, params, block, step);
+    }
+};
+
+}  // namespace tilewise::cuda::sm80
