@@ -59,6 +59,7 @@ struct Cache {
     Tensor rotary_sin{};
     Tensor rotary_seqlens{};
     bool rotary_interleaved = false;
+    Tensor error_flag{};
 };
 
 struct Gradients {
@@ -141,9 +142,9 @@ inline tilewise_lengths to_c(const Lengths& x) {
             x.leftpad_k.c(),    x.max_seqlen_q,     x.max_seqlen_k};
 }
 inline tilewise_cache to_c(const Cache& x) {
-    return {x.cache_seqlens.c(),  x.cache_batch_idx.c(),       x.page_table.c(), x.k_new.c(),
-            x.v_new.c(),          x.cu_seqlens_k_new.c(),      x.rotary_cos.c(), x.rotary_sin.c(),
-            x.rotary_seqlens.c(), x.rotary_interleaved ? 1 : 0};
+    return {x.cache_seqlens.c(),  x.cache_batch_idx.c(),        x.page_table.c(), x.k_new.c(),
+            x.v_new.c(),          x.cu_seqlens_k_new.c(),       x.rotary_cos.c(), x.rotary_sin.c(),
+            x.rotary_seqlens.c(), x.rotary_interleaved ? 1 : 0, x.error_flag.c()};
 }
 inline tilewise_gradients to_c(const Gradients& x) {
     return {x.grad_o.c(), x.grad_lse.c(), x.grad_q.c(), x.grad_k.c(), x.grad_v.c(), x.grad_bias.c(), x.grad_sink.c()};

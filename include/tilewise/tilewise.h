@@ -134,6 +134,15 @@ typedef struct tilewise_score {
     tilewise_tensor sink; /* f32 (h): exp(sink) enters the softmax denominator and lse */
 } tilewise_score;
 
+/* Bits of error_flag: what append found wrong in lengths and indices that lie on a device. */
+enum tilewise_cache_fault {
+    TILEWISE_FAULT_LENGTH = 1,    /* cache_seqlens is negative, or the new rows do not fit the cache */
+    TILEWISE_FAULT_NEW_ROWS = 2,  /* cu_seqlens_k_new does not start at 0, decreases, or passes the rows of k_new */
+    TILEWISE_FAULT_CACHE_ROW = 4, /* cache_batch_idx is no row of the cache, or of page_table */
+    TILEWISE_FAULT_PAGE = 8,      /* page_table has an id that k has no page for, where a new row goes */
+    TILEWISE_FAULT_POSITION = 16  /* rotary_cos has no row for the position of a new key or of a query */
+};
+
 /* Key-value cache. With a page table k and v are (num_pages, page_size, hk, d or dv). */
 typedef struct tilewise_cache {
     tilewise_tensor
@@ -148,6 +157,11 @@ typedef struct tilewise_cache {
     tilewise_tensor rotary_sin;
     tilewise_tensor rotary_seqlens; /* int32 (batch): position of the first new key instead of cache_seqlens */
     int32_t rotary_interleaved;     /* pairs (2t, 2t+1); otherwise (t, t + rotary_dim / 2) */
+    /* In and out, optional, int32 (1): on a GPU, where lengths and indices cannot be checked before the launch, an append (of a decode
+     * too) adds the bits of tilewise_cache_fault to it; without a fault it keeps its value. Set it to 0 first. A new row with a fault
+     * is not written, and nothing is ever written outside of the cache. On a CPU the same faults are refused before anything
+     * runs, so the flag keeps its value. */
+    tilewise_tensor error_flag;
 } tilewise_cache;
 
 /* Backward only. Gradients have the shapes of their tensors; any strides whose elements do not overlap. */
@@ -203,6 +217,7 @@ typedef struct tilewise_combination {
 
 typedef struct tilewise_device tilewise_device;
 typedef struct tilewise_plan tilewise_plan;
+typedef struct tilewise_event tilewise_event;
 
 /* "0.1.0" */
 TILEWISE_API const char* tilewise_version(void);
@@ -211,13 +226,43 @@ TILEWISE_API const char* tilewise_status_name(tilewise_status status);
 /* Message of the last call of this thread that did not return TILEWISE_OK; never null; valid until this thread's next failing call. */
 TILEWISE_API const char* tilewise_last_error(void);
 
-/* Devices. A name is "cpu", "cuda:0", or "recorded:h200": a description to plan for, on which nothing launches. */
+/* Devices. A name is "cpu", "cuda:0", "cuda" (the GPU that is current in this thread), or "recorded:h200": a description to plan for, on
+ * which nothing launches. Opening the CPU or a recorded device never starts the CUDA driver; opening a GPU, counting, and asking for the
+ * name behind index 0 do. A GPU that is older than every kernel is listed, and plans for it are refused. */
 TILEWISE_API int32_t tilewise_device_count(int32_t include_recorded);
 TILEWISE_API const char* tilewise_device_name(int32_t index); /* 0 .. count(1) - 1, real devices first; null outside */
 TILEWISE_API tilewise_status tilewise_device_open(const char* name, tilewise_device** device);
 TILEWISE_API void tilewise_device_close(tilewise_device* device); /* null is allowed; plans stay valid */
 /* JSON object: kind, name, and what the planner knows. Owned by the device. */
 TILEWISE_API const char* tilewise_device_json(const tilewise_device* device);
+
+/* Memory, streams and events of a device: all that a program needs to use a GPU without linking CUDA; one that has CUDA may use its own
+ * instead, since memory is what cudaMalloc gives and a stream is a cudaStream_t. On the CPU they work on host memory, streams are
+ * null, and everything is done on return. A recorded device has none of them.
+ *
+ * tilewise_copy takes host memory and memory of any device at either end; on the CPU both lie on the host. It and tilewise_fill are ordered
+ * on `stream` (null: the device's default stream) and may return before they are done: neither read nor change or free the host memory of a
+ * copy before tilewise_synchronize of that stream has returned. A copy followed by it is the synchronous copy. */
+TILEWISE_API tilewise_status tilewise_allocate(const tilewise_device* device, size_t bytes,
+                                               void** memory); /* 64-byte aligned or better; null for 0 bytes */
+TILEWISE_API tilewise_status tilewise_free(
+    const tilewise_device* device, void* memory); /* of tilewise_allocate; null is allowed; waits for its uses */
+TILEWISE_API tilewise_status tilewise_copy(const tilewise_device* device, void* to, const void* from, size_t bytes,
+                                           void* stream);
+TILEWISE_API tilewise_status tilewise_fill(const tilewise_device* device, void* to, uint8_t value, size_t bytes,
+                                           void* stream);
+/* Waits for all work on the stream; reports what failed since the last time, kernels included. */
+TILEWISE_API tilewise_status tilewise_synchronize(const tilewise_device* device, void* stream);
+/* Ordered neither before nor after the default stream. */
+TILEWISE_API tilewise_status tilewise_stream_create(const tilewise_device* device, void** stream);
+TILEWISE_API tilewise_status tilewise_stream_destroy(const tilewise_device* device, void* stream); /* null is allowed */
+
+/* A point in a stream, for timing: record one before and one after. Elapsed waits for `end`; both belong to one device. */
+TILEWISE_API tilewise_status tilewise_event_create(const tilewise_device* device, tilewise_event** event);
+TILEWISE_API tilewise_status tilewise_event_record(tilewise_event* event, void* stream);
+TILEWISE_API tilewise_status tilewise_event_elapsed(const tilewise_event* begin, const tilewise_event* end,
+                                                    double* seconds);
+TILEWISE_API void tilewise_event_destroy(tilewise_event* event); /* null is allowed */
 
 /* Kernels of this build. JSON object: name, device, op, dtypes, max_head_dim, max_head_dim_v, isa, features. Null outside 0 .. count - 1. */
 TILEWISE_API int32_t tilewise_kernel_count(void);
@@ -237,7 +282,9 @@ TILEWISE_API const char* tilewise_plan_text(const tilewise_plan* plan); /* for p
 TILEWISE_API const char* tilewise_plan_json(const tilewise_plan* plan);
 
 /* Runs a plan. Shapes, strides and options are those of the plan; data pointers (aligned at least as planned) and the dropout seed and
- * offset are those of this call. `workspace` holds at least the plan's bytes, 64-byte aligned (null if 0). `stream` is the caller's CUDA stream, null on a CPU; a CPU launch returns when it is done. */
+ * offset are those of this call. `workspace` holds at least the plan's bytes, 64-byte aligned (null if 0). `stream` is the caller's CUDA stream, null on a CPU; a CPU launch returns when it is done.
+ * On a GPU every tensor and the workspace lie in memory of the plan's device (managed memory and host memory that is registered with CUDA will do), the
+ * launch returns once its kernels are in the stream, it may be captured in a CUDA graph, and lengths and page ids are not checked. */
 TILEWISE_API tilewise_status tilewise_launch(const tilewise_plan* plan, const tilewise_attention* attention,
                                              void* workspace, size_t workspace_bytes, void* stream);
 TILEWISE_API tilewise_status tilewise_launch_combine(const tilewise_plan* plan, const tilewise_combination* combination,

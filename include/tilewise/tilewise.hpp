@@ -13,73 +13,64 @@
 #include <cstdint>
 #include <memory>
 #include <new>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "tilewise/attention.hpp"
+#include "tilewise/device.hpp"
 #include "tilewise/tensor.hpp"
 #include "tilewise/tilewise.h"
 
 namespace tilewise {
 inline namespace v0 {
 
-// ---- Devices and workspaces ---------------------------------------------------------------------------------------
+// ---- Workspaces ---------------------------------------------------------------------------------------------------
 
-// "cpu", "cuda:0", or "recorded:NAME" (plans only). Plans stay valid after their device is gone. Move-only.
-class Device {
-public:
-    explicit Device(const std::string& name) : is_host_(name == "cpu") {
-        tilewise_device* device = nullptr;
-        detail::check(tilewise_device_open(name.c_str(), &device));
-        device_.reset(device);
-    }
-    // JSON object: kind, name, and what the planner knows.
-    std::string json() const { return tilewise_device_json(device_.get()); }
-    // True where tensors and workspaces lie in host memory.
-    bool is_host() const noexcept { return is_host_; }
-    const tilewise_device* c() const noexcept { return device_.get(); }
-
-private:
-    struct Close {
-        void operator()(tilewise_device* device) const noexcept { tilewise_device_close(device); }
-    };
-    std::unique_ptr<tilewise_device, Close> device_;
-    bool is_host_;
-};
-
-// Host memory for the workspaces of successive calls: grows to the largest one and is kept. One thread at a time. Move-only.
+// Memory for the workspaces of successive calls: grows to the largest one and is kept. One thread at a time, and on a GPU one stream
+// at a time. Move-only.
 class Workspace {
 public:
     static constexpr std::size_t kAlignment = 64;
+    Workspace() = default;                                         // in host memory
+    explicit Workspace(const Device& device) : device_(device) {}  // in the device's memory
     // At least `bytes` bytes, aligned to kAlignment; their content does not survive a growth.
     std::span<std::byte> reserve(std::size_t bytes) {
         if (bytes > size_) {
             memory_.reset();
+            on_device_ = {};
             size_ = 0;
-            memory_.reset(static_cast<std::byte*>(::operator new (bytes, std::align_val_t{kAlignment})));
+            if (device_)
+                on_device_ = DeviceMemory(*device_, bytes);
+            else
+                memory_.reset(static_cast<std::byte*>(::operator new (bytes, std::align_val_t{kAlignment})));
             size_ = bytes;
         }
-        return {memory_.get(), size_};
+        return {device_ ? on_device_.data() : memory_.get(), size_};
     }
     std::size_t size() const noexcept { return size_; }
+    bool is_host() const noexcept { return !device_ || device_->is_host(); }
 
 private:
     struct Free {
         void operator()(std::byte* memory) const noexcept { ::operator delete (memory, std::align_val_t{kAlignment}); }
     };
+    std::optional<Device> device_{};
     std::unique_ptr<std::byte, Free> memory_;
+    DeviceMemory on_device_{};
     std::size_t size_ = 0;
 };
 
 // Where a call finds its workspace, and on which stream it runs; the last argument of every call below:
-//   nothing             a host workspace that lives for the call (CPU only)
-//   a Workspace         host memory that is kept for the next call (CPU only)
-//   {memory, stream}    the caller's memory, of the size that Plan::workspace_bytes or workspace_bytes() says
+//   nothing               a host workspace that lives for the call (CPU only)
+//   a Workspace           its memory, which is kept for the next call
+//   {workspace, stream}   the same on a stream
+//   {memory, stream}      the caller's memory, of the size that Plan::workspace_bytes or workspace_bytes() says
 class Scratch {
 public:
     Scratch() = default;
-    Scratch(Workspace& kept) : kept_(&kept) {}
+    Scratch(Workspace& kept, void* stream = nullptr) : kept_(&kept), stream_(stream) {}
     template <class Memory>
     requires std::convertible_to<Memory&&, std::span<std::byte>> Scratch(Memory&& memory, void* stream = nullptr)
         : memory_(memory), stream_(stream), given_(true) {}
@@ -89,10 +80,15 @@ public:
     // The caller's memory, or `bytes` bytes out of the kept workspace or else out of `own`.
     std::span<std::byte> take(std::size_t bytes, bool is_host, Workspace& own) const {
         if (given_) return memory_;
-        if (bytes > 0 && !is_host)
+        if (bytes == 0) return {};
+        if (kept_ == nullptr && !is_host)
             detail::refuse("workspace: none is given, and " + std::to_string(bytes) +
                            " bytes of device memory are needed");
-        return bytes == 0 ? std::span<std::byte>{} : (kept_ != nullptr ? *kept_ : own).reserve(bytes);
+        if (kept_ != nullptr && kept_->is_host() != is_host)
+            detail::refuse(is_host ? "workspace: it is a GPU's, and the call runs on the CPU"
+                                   : "workspace: it is host memory, and the call runs on a GPU; Workspace(device) is "
+                                     "the device's");
+        return (kept_ != nullptr ? *kept_ : own).reserve(bytes);
     }
 
 private:

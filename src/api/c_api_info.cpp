@@ -27,12 +27,6 @@ const std::vector<std::string>& kernel_objects() {
     return objects;
 }
 
-// The element's text, or null outside of the list.
-template <class List, class Text> const char* text_at(const List& list, int32_t index, Text&& text) {
-    if (index < 0 || static_cast<size_t>(index) >= list.size()) return nullptr;
-    return text(list[static_cast<size_t>(index)]).c_str();
-}
-
 // 0 where there is no memory to make the list.
 template <class Count> int32_t fenced_count(Count&& count) noexcept {
     try {
@@ -64,13 +58,13 @@ const char* tilewise_status_name(tilewise_status status) {
 const char* tilewise_last_error(void) { return last_error(); }
 
 int32_t tilewise_device_count(int32_t include_recorded) {
-    return fenced_count([&] { return include_recorded != 0 ? known_devices().size() : num_real_devices(); });
+    return fenced_count([&] { return num_devices(include_recorded != 0); });
 }
 
 const char* tilewise_device_name(int32_t index) {
-    return fenced_text([&] {
-        return text_at(known_devices(), index,
-                       [](const KnownDevice& known) -> const std::string& { return known.name; });
+    return fenced_text([&]() -> const char* {
+        const KnownDevice* known = index < 0 ? nullptr : device_at(static_cast<size_t>(index));
+        return known != nullptr ? known->name.c_str() : nullptr;
     });
 }
 
@@ -97,7 +91,9 @@ int32_t tilewise_kernel_count(void) {
 }
 
 const char* tilewise_kernel_json(int32_t index) {
-    return fenced_text([&] {
-        return text_at(kernel_objects(), index, [](const std::string& object) -> const std::string& { return object; });
+    return fenced_text([&]() -> const char* {
+        const std::vector<std::string>& objects = kernel_objects();
+        const bool is_inside = index >= 0 && static_cast<size_t>(index) < objects.size();
+        return is_inside ? objects[static_cast<size_t>(index)].c_str() : nullptr;
     });
 }

@@ -25,6 +25,9 @@ namespace {
 static_assert(int{TILEWISE_BITS} == static_cast<int>(DType::kBits));
 static_assert(int{TILEWISE_COMBINE} == static_cast<int>(Op::kCombine));
 static_assert(int{TILEWISE_INTERNAL} == static_cast<int>(StatusCode::kInternal));
+static_assert(int{TILEWISE_FAULT_LENGTH} == kFaultLength && int{TILEWISE_FAULT_NEW_ROWS} == kFaultNewRows &&
+              int{TILEWISE_FAULT_CACHE_ROW} == kFaultCacheRow && int{TILEWISE_FAULT_PAGE} == kFaultPage &&
+              int{TILEWISE_FAULT_POSITION} == kFaultPosition);
 
 struct Field {
     Arg arg;
@@ -58,6 +61,7 @@ constexpr std::array kAttentionTensors = {
     Field{Arg::kRotaryCos, offsetof(tilewise_attention, cache.rotary_cos)},
     Field{Arg::kRotarySin, offsetof(tilewise_attention, cache.rotary_sin)},
     Field{Arg::kRotarySeqlens, offsetof(tilewise_attention, cache.rotary_seqlens)},
+    Field{Arg::kErrorFlag, offsetof(tilewise_attention, cache.error_flag)},
     Field{Arg::kGradO, offsetof(tilewise_attention, gradients.grad_o)},
     Field{Arg::kGradLse, offsetof(tilewise_attention, gradients.grad_lse)},
     Field{Arg::kGradQ, offsetof(tilewise_attention, gradients.grad_q)},

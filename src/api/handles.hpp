@@ -14,6 +14,11 @@ struct tilewise_device {
     std::string json;
 };
 
+struct tilewise_event {
+    const tilewise::api::KnownDevice* known;
+    void* event;  // the backend's
+};
+
 // Immutable but for the texts, which are written when someone first reads them: most plans are launched and never printed.
 struct tilewise_plan {
     tilewise::Plan plan;

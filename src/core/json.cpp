@@ -103,6 +103,9 @@ Json json_of(const Step& step) {
     json["tile_m"] = step.tiling.tile_m;
     json["tile_n"] = step.tiling.tile_n;
     json["num_stages"] = step.tiling.num_stages;
+    json["packed_heads"] = step.tiling.packed_heads;
+    json["min_split_keys"] = step.tiling.min_split_keys;
+    json["heads_per_section"] = step.tiling.heads_per_section;
     json["num_splits"] = step.num_splits;
     json["num_threads"] = step.num_threads;
     json["num_chunks"] = step.num_chunks;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "core/device_backend.hpp"
 #include "core/plan.hpp"
 #include "core/registry.hpp"
 #include "core/validate.hpp"
@@ -43,9 +44,12 @@ Status launch(const Plan& plan, const Arguments& arguments) {
     if (Status status = check_device(plan.device); !status.ok()) return status;
     if (Status status = check_pointers(plan.problem, arguments); !status.ok()) return status;
     if (Status status = check_workspace(plan, arguments); !status.ok()) return status;
+    if (const DeviceBackend* backend = device_backend(plan.device.kind); backend != nullptr)
+        if (Status status = check_places(plan, arguments, *backend); !status.ok()) return status;
     if (plan.device.kind == DeviceKind::kCpu)
         if (Status status = check_values(plan.problem, arguments); !status.ok()) return status;
     Arguments passed = arguments;
+    passed.device = plan.device.index;
     // The forward of a decode that appends nothing reads the caller's cache_seqlens under the name that a forward knows.
     if (plan.problem.op == Op::kDecode) passed.pointers[Arg::kSequsedK] = arguments.pointers[Arg::kCacheSeqlens];
     for (const Step& step : plan.steps)

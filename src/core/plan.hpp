@@ -25,6 +25,7 @@ struct Arguments {
     void* workspace = nullptr;
     int64_t workspace_bytes = 0;
     void* stream = nullptr;  // CUDA stream of the caller; unused on a CPU
+    int32_t device = 0;      // index of the plan's device; launch sets it
 
     template <class T> T* get(Arg arg) const { return static_cast<T*>(pointers[arg]); }
     template <class T> T* at(int64_t offset) const {
@@ -36,6 +37,10 @@ struct Tiling {
     int32_t tile_m = 0;  // query rows of a tile (of the GQA group packed together)
     int32_t tile_n = 0;  // keys of a tile
     int32_t num_stages = 0;
+    int32_t packed_heads = 1;    // CUDA: query heads whose rows lie in one tile: 1, or the GQA ratio
+    int32_t min_split_keys = 0;  // CUDA decode: a sequence with fewer keys a split uses fewer splits
+    int64_t heads_per_section =
+        0;  // CUDA: (sequence, head) pairs whose tiles run side by side, so that their keys share the L2 cache
 };
 
 // Named pieces of the workspace, laid out by WorkspaceLayout (workspace.hpp).

@@ -9,7 +9,8 @@ namespace {
 
 // Without leftpad_k: append counts rows and positions from the start of the cache.
 constexpr Arg kCacheArgs[] = {Arg::kK,         Arg::kV,    Arg::kCacheSeqlens, Arg::kCacheBatchIdx,
-                              Arg::kPageTable, Arg::kKNew, Arg::kVNew,         Arg::kCuSeqlensKNew};
+                              Arg::kPageTable, Arg::kKNew, Arg::kVNew,         Arg::kCuSeqlensKNew,
+                              Arg::kErrorFlag};
 constexpr Arg kRotaryArgs[] = {Arg::kRotaryCos, Arg::kRotarySin, Arg::kRotarySeqlens};
 
 Step step_of(Problem problem) {
@@ -48,7 +49,8 @@ Problem forward_problem(const Problem& call) {
     Problem problem = call;
     problem.op = Op::kForward;
     problem.exec.rotary_interleaved = false;
-    for (const Arg arg : {Arg::kCacheSeqlens, Arg::kKNew, Arg::kVNew, Arg::kCuSeqlensKNew}) problem[arg] = {};
+    for (const Arg arg : {Arg::kCacheSeqlens, Arg::kKNew, Arg::kVNew, Arg::kCuSeqlensKNew, Arg::kErrorFlag})
+        problem[arg] = {};
     for (const Arg arg : kRotaryArgs) problem[arg] = {};
     return problem;
 }

@@ -6,7 +6,9 @@
 #include <string>
 
 #include "core/tensor.hpp"
+#include "math/cache_fault.hpp"
 #include "math/mask.hpp"
+#include "math/view.hpp"
 
 namespace tilewise {
 
@@ -48,20 +50,6 @@ struct Problem {
     bool operator==(const Problem&) const = default;
 };
 
-// Common sizes of a valid attention problem (not of combine or append alone, where q and o may be missing: those fields are 0).
-struct Sizes {
-    int64_t batch = 0;
-    int64_t num_heads_q = 0;
-    int64_t num_heads_kv = 0;
-    int64_t head_dim = 0;
-    int64_t head_dim_v = 0;
-    int64_t total_q = 0;       // rows of q over all sequences
-    int64_t total_k = 0;       // rows of k; of the page table's reach when paged
-    int64_t max_seqlen_q = 0;  // of one sequence: an upper bound when ragged
-    int64_t max_seqlen_k = 0;
-    int64_t page_size = 0;  // 0: not paged
-    int64_t gqa_ratio() const { return num_heads_kv > 0 ? num_heads_q / num_heads_kv : 1; }
-};
 Sizes sizes_of(const Problem& problem);
 float softmax_scale_of(const Problem& problem);
 // True when visibility depends on the position: causal, a window, a chunk, a block (which decides where rotary puts the queries).

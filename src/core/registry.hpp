@@ -10,15 +10,20 @@
 
 namespace tilewise {
 
-struct KernelRow {
+// What a kernel is and where it runs.
+struct KernelIdentity {
     std::string name;  // as profilers show it: "cpu_tiled_forward_bf16_avx512"
     DeviceKind device = DeviceKind::kCpu;
     Op op = Op::kForward;
+    int32_t isa = 0;  // Isa of a CPU row, compute capability of a CUDA row
+};
+
+struct KernelRow : KernelIdentity {
     std::vector<DType> dtypes;  // of q, k, v
     int32_t max_head_dim = 0;
     int32_t max_head_dim_v = 0;
-    std::string features;  // for the support table: "all", or what it lacks
-    int32_t isa = 0;       // Isa of a CPU row, compute capability of a CUDA row
+    std::string features;          // for the support table: "all", or what it lacks
+    const void* kernel = nullptr;  // of the backend: what its functions below need to know of this row
     // Empty: the row serves the problem. Otherwise the reason, as a sentence for the caller.
     std::string (*refuse)(const KernelRow&, const Problem&, const DeviceInfo&) = nullptr;
     // Fills tiling, splits, threads and workspace blocks of a step whose row, problem and sizes are set.

@@ -77,6 +77,7 @@ const char* name_of(Arg arg) {
         "cache_seqlens", "cache_batch_idx", "page_table", "k_new", "v_new", "cu_seqlens_k_new",
         "rotary_cos", "rotary_sin", "rotary_seqlens",
         "partial_o", "partial_lse",
+        "error_flag",
         "q_rotated", "total_seqlens",
     };
     // clang-format on

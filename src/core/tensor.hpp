@@ -69,6 +69,7 @@ enum class Arg : uint8_t {
     kRotarySeqlens,
     kPartialO,
     kPartialLse,
+    kErrorFlag,
     kQRotated,
     kTotalSeqlens,  // of the append step of a decode, in the workspace: never the caller's
     kCount

@@ -58,6 +58,7 @@ constexpr ArgRow kArgRows[] = {
     {Arg::kRotarySeqlens, {no, no, may, may, no}},
     {Arg::kPartialO, {no, no, no, no, must}},
     {Arg::kPartialLse, {no, no, no, no, must}},
+    {Arg::kErrorFlag, {no, no, may, may, no}, "it is raised where keys enter the cache"},
     {Arg::kQRotated, {no, no, no, no, no}, "it is the library's own"},
     {Arg::kTotalSeqlens, {no, no, no, no, no}, "it is the library's own"},
 };
@@ -77,6 +78,7 @@ constexpr NeedRow kNeedRows[] = {
     {Arg::kRotarySin, Arg::kRotaryCos, "rotary takes both tables"},
     {Arg::kRotaryCos, Arg::kKNew, "rotary is applied where keys enter the cache"},
     {Arg::kRotarySeqlens, Arg::kRotaryCos, "it has no effect alone"},
+    {Arg::kErrorFlag, Arg::kKNew, "it is raised where keys enter the cache"},
     {Arg::kGradBias, Arg::kBias, "there is no bias to differentiate"},
     {Arg::kGradSink, Arg::kSink, "there is no sink to differentiate"},
 };

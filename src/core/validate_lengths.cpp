@@ -60,6 +60,12 @@ Status check_new_keys(const Problem& problem, const Sizes& sizes) {
     return {};
 }
 
+Status check_error_flag(const Problem& problem) {
+    const TensorDesc& flag = problem[Arg::kErrorFlag];
+    if (!flag.given() || (flag.rank == 1 && flag.dim(0) == 1)) return {};
+    return refuse(Arg::kErrorFlag, "the shape is that of {}; one element, (1), is allowed", to_string(flag));
+}
+
 Status check_rotary_dim(const Problem& problem, const Sizes& sizes) {
     if (!problem.has(Arg::kRotaryCos)) return {};
     const int64_t half = problem[Arg::kRotaryCos].dim(1);
@@ -131,6 +137,7 @@ Status check_cache(const Problem& problem) {
                       "{} has {} rows, but there are {} sequences; give a row for each, or cache_batch_idx",
                       to_string(problem[Arg::kPageTable]), problem[Arg::kPageTable].dim(0), sizes.batch);
     if (Status status = check_new_keys(problem, sizes); !status.ok()) return status;
+    if (Status status = check_error_flag(problem); !status.ok()) return status;
     return check_rotary_dim(problem, sizes);
 }
 

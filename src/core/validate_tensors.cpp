@@ -86,6 +86,7 @@ constexpr DTypeRow kDTypeRows[] = {
     {Arg::kRotarySeqlens, kInts},
     {Arg::kPartialO, kReals},
     {Arg::kPartialLse, bit(DType::kF32)},
+    {Arg::kErrorFlag, kInts},
 };
 
 // "f32, f16 or bf16"

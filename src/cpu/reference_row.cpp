@@ -24,14 +24,14 @@ int64_t query_offset(const HeadContext& context, const HeadTensor& tensor, int32
 
 double score_of(const HeadContext& context, double product, int32_t row, int32_t key) {
     double score = modified_score<double>(context.modifier, product, row, key);
-    const PairTensor& bias = context.view->bias;
+    const PairTensor& bias = context.view->score.bias;
     if (bias.given())
         score += load_element(bias.data, bias.dtype, bias.offset(context.batch, context.head_q, row, key));
     return score;
 }
 
 bool keeps(const HeadContext& context, int32_t row, int32_t key) {
-    const Dropout& dropout = context.view->dropout;
+    const Dropout& dropout = context.view->score.dropout;
     if (dropout.threshold == 0) return true;
     const int64_t batch_head = context.batch * context.view->sizes.num_heads_q + context.head_q;
     return dropout_keeps(dropout.key, dropout.threshold, static_cast<uint32_t>(batch_head), static_cast<uint32_t>(row),

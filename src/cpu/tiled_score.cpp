@@ -15,7 +15,7 @@ const unsigned char* pair_row(const PairTensor& tensor, const RowGroup& group, i
 }
 
 void gather_bias(const TileOps& ops, const RowGroup& group, const TileSpan& span, const ScoreScratch& scratch) {
-    const PairTensor& bias = group.view->bias;
+    const PairTensor& bias = group.view->score.bias;
     for (int i = 0; i < span.num_rows; ++i) {
         const int64_t row = span.first_row + i;
         scratch.rows[i] = row < group.num_rows() ? pair_row(bias, group, row, span.first_key) : nullptr;
@@ -129,15 +129,15 @@ void modify_tile(const TileOps& ops, const RowGroup& group, const TileSpan& span
 
 KeepTile keep_tile(const RowGroup& group, const TileSpan& span, const ScoreScratch& scratch) {
     const View& view = *group.view;
-    if (view.dropout.threshold == 0) return {};
+    if (view.score.dropout.threshold == 0) return {};
     for (int i = 0; i < span.num_rows; ++i) {
         const int64_t row = span.first_row + i;
         if (row >= group.num_rows()) break;
         const int64_t batch_head = group.batch * view.sizes.num_heads_q + group.head_of(row);
-        fill_keep_row(view.dropout, static_cast<uint32_t>(batch_head), static_cast<uint32_t>(group.query_of(row)), span,
+        fill_keep_row(view.score.dropout, static_cast<uint32_t>(batch_head), static_cast<uint32_t>(group.query_of(row)), span,
                       scratch.keep + i * scratch.row_stride);
     }
-    return {scratch.keep, scratch.row_stride, view.dropout.keep_scale};
+    return {scratch.keep, scratch.row_stride, view.score.dropout.keep_scale};
 }
 
 }  // namespace tilewise::cpu

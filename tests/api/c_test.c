@@ -50,6 +50,15 @@ int main(void) {
     if (tilewise_plan_create(device, (tilewise_op)1000, &call, &plan) != TILEWISE_INVALID_ARGUMENT) return fail("op");
     if (strncmp(tilewise_last_error(), "op: 1000", 8) != 0) return fail("message of op");
     free(workspace);
+
+    void* memory = NULL;
+    float back[DIM];
+    if (tilewise_allocate(device, sizeof back, &memory) != TILEWISE_OK) return fail("allocate");
+    if (tilewise_copy(device, memory, v + DIM, sizeof back, NULL) != TILEWISE_OK) return fail("copy");
+    if (tilewise_copy(device, back, memory, sizeof back, NULL) != TILEWISE_OK) return fail("copy back");
+    if (tilewise_synchronize(device, NULL) != TILEWISE_OK) return fail("synchronize");
+    if (back[DIM - 1] != 1.0f) return fail("copied");
+    if (tilewise_free(device, memory) != TILEWISE_OK) return fail("free");
     tilewise_device_close(device);
     return EXIT_SUCCESS;
 }

@@ -153,7 +153,10 @@ TEST_F(Calls, CacheOverflowIsRefusedBeforeAnyWrite) {
     Forward f;
     CacheCall cache(f, 8, {4, 4});
     const std::vector<float> before = cache.k;
+    std::vector<int32_t> flag = {0};
+    cache.call.cache.error_flag = i32(flag, {1});
     expect_invalid(run(tilewise_decode, TILEWISE_DECODE, cpu, cache.call), "cache_seqlens", "8");
+    EXPECT_EQ(flag[0], 0) << "on a CPU the status says it";
     EXPECT_EQ(std::memcmp(before.data(), cache.k.data(), before.size() * sizeof(float)), 0);
     EXPECT_TRUE(all_nan(f.o));
 }

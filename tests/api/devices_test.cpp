@@ -47,7 +47,27 @@ TEST(Devices, UnknownNames) {
     expect_refused("CPU", TILEWISE_INVALID_ARGUMENT, "cpu");
     expect_refused("recorded:h20", TILEWISE_INVALID_ARGUMENT, "h200");
     expect_refused("", TILEWISE_INVALID_ARGUMENT, "cpu");
-    if (tilewise_device_count(0) == 1) expect_refused("cuda:0", TILEWISE_UNSUPPORTED, "no CUDA");
+    expect_refused("cuda0", TILEWISE_INVALID_ARGUMENT, "cuda:N");
+    expect_refused("cuda:x", tilewise_device_count(0) > 1 ? TILEWISE_INVALID_ARGUMENT : TILEWISE_UNSUPPORTED, "cuda:");
+}
+
+// Whatever is missing (kernels, driver, GPU), the message says which, and what there is instead.
+TEST(Devices, AGpuThatIsNotThereIsExplained) {
+    const bool has_gpu = tilewise_device_count(0) > 1;
+    std::vector<std::string> absent{"cuda:999"};
+    if (!has_gpu) absent.insert(absent.end(), {"cuda", "cuda:0"});
+    tilewise_device* device = nullptr;
+    for (const std::string& name : absent) {
+        EXPECT_EQ(tilewise_device_open(name.c_str(), &device),
+                  has_gpu ? TILEWISE_INVALID_ARGUMENT : TILEWISE_UNSUPPORTED);
+        EXPECT_EQ(device, nullptr);
+        const std::string message = tilewise_last_error();
+        EXPECT_EQ(message.rfind("device: \"" + name + "\"", 0), 0u) << message;
+        const auto says = [&](const char* part) { return message.find(part) != std::string::npos; };
+        EXPECT_EQ(says("this machine has cuda:0"), has_gpu) << message;
+        EXPECT_EQ(says("no CUDA kernels") || says("NVIDIA driver"), !has_gpu) << message;
+        EXPECT_EQ(says("\"cpu\" runs"), !has_gpu) << message;
+    }
 }
 
 TEST(Kernels, DescribeThemselves) {

@@ -137,9 +137,9 @@ TEST(Structs, TensorsKeepTheirPlaces) {
                       &a.lengths.leftpad_k, &a.mask.prefix_lens, &a.mask.mask, &a.mask.key_begin, &a.mask.key_end,
                       &a.score.alibi_slopes, &a.score.bias, &a.score.sink})
         *x = t();
-    for (Tensor* x :
-         {&a.cache.cache_seqlens, &a.cache.cache_batch_idx, &a.cache.page_table, &a.cache.k_new, &a.cache.v_new,
-          &a.cache.cu_seqlens_k_new, &a.cache.rotary_cos, &a.cache.rotary_sin, &a.cache.rotary_seqlens})
+    for (Tensor* x : {&a.cache.cache_seqlens, &a.cache.cache_batch_idx, &a.cache.page_table, &a.cache.k_new,
+                      &a.cache.v_new, &a.cache.cu_seqlens_k_new, &a.cache.rotary_cos, &a.cache.rotary_sin,
+                      &a.cache.rotary_seqlens, &a.cache.error_flag})
         *x = t();
     for (Tensor* x : {&a.gradients.grad_o, &a.gradients.grad_lse, &a.gradients.grad_q, &a.gradients.grad_k,
                       &a.gradients.grad_v, &a.gradients.grad_bias, &a.gradients.grad_sink})
@@ -172,6 +172,7 @@ TEST(Structs, TensorsKeepTheirPlaces) {
                                      &c.cache.rotary_cos,
                                      &c.cache.rotary_sin,
                                      &c.cache.rotary_seqlens,
+                                     &c.cache.error_flag,
                                      &c.gradients.grad_o,
                                      &c.gradients.grad_lse,
                                      &c.gradients.grad_q,
@@ -238,7 +239,48 @@ TEST_F(Objects, ErrorsCarryStatusAndArgument) {
     expect_invalid([&] { (void)tilewise::plan(cpu, Op::kBackward, attention()); }, "lse");
     const Device h200("recorded:h200");
     EXPECT_FALSE(h200.is_host());
-    expect_error([&] { tilewise::forward(h200, attention()); }, tilewise::Status::kUnsupported, "device");
+    try {
+        tilewise::forward(h200, attention(), std::span<std::byte>());
+        ADD_FAILURE() << "a description ran";
+    } catch (const tilewise::Error& error) {  // for want of a kernel, or of a device
+        EXPECT_NE(error.status(), tilewise::Status::kInternal);
+        EXPECT_NE(std::string(error.what()).find("device"), std::string::npos) << error.what();
+    }
+}
+
+TEST_F(Objects, DeviceMemoryStreamsAndEvents) {
+    const std::vector<float> sent = {1, 2, 3, 4};
+    std::vector<float> back(4);
+    tilewise::DeviceMemory memory;
+    EXPECT_EQ(memory.size(), 0u);
+    {
+        const Device opened("cpu");  // what is made on it keeps it open
+        memory = tilewise::DeviceMemory(opened, sizeof(float) * sent.size());
+    }
+    const tilewise::Stream stream(cpu);
+    tilewise::Event begin(cpu), end(cpu);
+    begin.record(stream.c());
+    tilewise::copy(cpu, memory.data(), sent.data(), memory.size(), stream.c());
+    tilewise::copy(cpu, back.data(), memory.data(), memory.size(), stream.c());
+    end.record(stream.c());
+    stream.synchronize();
+    EXPECT_EQ(back, sent);
+    EXPECT_GE(tilewise::seconds_between(begin, end), 0);
+    tilewise::fill(cpu, memory.data(), 0, memory.size());
+    tilewise::copy(cpu, back.data(), memory.data(), memory.size());
+    tilewise::synchronize(cpu);
+    EXPECT_EQ(back, std::vector<float>(4));
+    expect_invalid([&] { tilewise::copy(cpu, nullptr, back.data(), 4); }, "to");
+    expect_invalid([&] { tilewise::DeviceMemory(Device("recorded:h200"), 4); }, "device");
+}
+
+TEST_F(Objects, AWorkspaceCanBeTheDevices) {
+    Workspace workspace(cpu);
+    tilewise::forward(cpu, attention(), {workspace, nullptr});
+    expect_means();
+    Workspace other(Device("recorded:h200"));
+    if (tilewise::workspace_bytes(cpu, Op::kForward, attention()) > 0)
+        expect_invalid([&] { tilewise::forward(cpu, attention(), other); }, "workspace");
 }
 
 TEST_F(Objects, DecodeAppendsAndAttends) {

@@ -184,6 +184,15 @@ TEST(Plan, ADecodeThatAppendsHasTwoSteps) {
     }
 }
 
+TEST(Plan, TheAppendOfADecodeRaisesTheFlag) {
+    Problem problem = samples::decode();
+    problem[Arg::kErrorFlag] = contiguous(DType::kI32, {1});
+    const Plan plan = planned(problem, "cpu-avx2");
+    ASSERT_EQ(plan.steps.size(), 2u);
+    EXPECT_TRUE(plan.steps[0].problem.has(Arg::kErrorFlag));
+    EXPECT_FALSE(plan.steps[1].problem.has(Arg::kErrorFlag));
+}
+
 TEST(Plan, WithoutRotaryTheCallersQueriesAreRead) {
     Problem problem = samples::decode();
     for (const Arg arg : {Arg::kRotaryCos, Arg::kRotarySin, Arg::kRotarySeqlens}) problem[arg] = {};

@@ -10,6 +10,7 @@ namespace {
 using samples::append;
 using samples::backward;
 using samples::combine;
+using samples::decode;
 using samples::forward;
 using samples::full_forward;
 using samples::paged_decode;
@@ -41,6 +42,25 @@ const RuleCase kLengthRules[] = {
          p[Arg::kVNew] = broadcast(DType::kBF16, {batch, 2, 2, 10});
      },
      {"cache_seqlens: i32 (2147483648)", "2147483647"}},
+    {"error_flags",
+     append,
+     [](Problem& p) { p[Arg::kErrorFlag] = contiguous(DType::kI32, {3}); },
+     {"error_flag: the shape is that of i32 (3); one element, (1), is allowed"}},
+    {"scalar_error_flag",
+     append,
+     [](Problem& p) { p[Arg::kErrorFlag] = contiguous(DType::kI32, {}); },
+     {"error_flag: the shape is that of i32 ()"}},
+    {"wide_error_flag",
+     append,
+     [](Problem& p) { p[Arg::kErrorFlag] = contiguous(DType::kI64, {1}); },
+     {"error_flag: the dtype is i64; i32 is allowed"}},
+    {"error_flag_without_new_keys",
+     decode,
+     [](Problem& p) {
+         for (const Arg arg : {Arg::kKNew, Arg::kVNew, Arg::kRotaryCos, Arg::kRotarySin, Arg::kRotarySeqlens}) p[arg] = {};
+         p[Arg::kErrorFlag] = contiguous(DType::kI32, {1});
+     },
+     {"error_flag: i32 (1) is given without k_new; it is raised where keys enter the cache"}},
     {"long_queries",
      forward,
      [](Problem& p) {

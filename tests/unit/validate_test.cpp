@@ -135,8 +135,8 @@ TEST(Validate, TensorsWithoutEffectAreRefused) {
         {Op::kForward, {Arg::kCacheBatchIdx}},
         {Op::kDecode,
          {Arg::kCuSeqlensQ, Arg::kSequsedQ, Arg::kMask, Arg::kKeyBegin, Arg::kKeyEnd, Arg::kPrefixLens,
-          Arg::kAlibiSlopes, Arg::kBias, Arg::kSink, Arg::kCuSeqlensKNew}},
-        {Op::kAppend, {Arg::kPageTable, Arg::kCuSeqlensKNew}},
+          Arg::kAlibiSlopes, Arg::kBias, Arg::kSink, Arg::kCuSeqlensKNew, Arg::kErrorFlag}},
+        {Op::kAppend, {Arg::kPageTable, Arg::kCuSeqlensKNew, Arg::kErrorFlag}},
     };
     for (const samples::Sample& sample : samples::kAll) {
         const Problem p = sample.make();
