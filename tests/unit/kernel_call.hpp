@@ -101,6 +101,7 @@ public:
             cpu::store_element(bytes.data(), dtype, index, value);
         }
     }
+    const std::vector<unsigned char>& bytes(Arg arg) const { return data_.at(arg); }
     int64_t count(Arg arg) const { return problem[arg].num_elements(); }
     Values values(Arg arg) const {
         Values result;

@@ -1,0 +1,47 @@
+// mbarrier: a barrier in shared memory whose arrival and waiting are separate, so that warps need not march in step. sm_80 and up.
+#pragma once
+
+#include <cstdint>
+
+namespace tilewise::ptx {
+
+// mbarrier.init: `count` arrivals complete a phase. One thread; then a block barrier.
+__device__ __forceinline__ void mbarrier_init(uint32_t barrier, uint32_t count) {
+    asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
+}
+// mbarrier.arrive: releases this thread's earlier accesses.
+__device__ __forceinline__ void mbarrier_arrive(uint32_t barrier) {
+    asm volatile("{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [%0]; }" ::"r"(barrier) : "memory");
+}
+// cp.async.mbarrier.arrive.noinc: arrives once this thread's earlier cp.async have landed.
+__device__ __forceinline__ void mbarrier_arrive_after_copies(uint32_t barrier) {
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(barrier) : "memory");
+}
+// mbarrier.test_wait.parity: until the phase of this parity is complete.
+__device__ __forceinline__ void mbarrier_wait(uint32_t barrier, uint32_t parity) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile(
+        "{ .reg .pred done;\n"
+        "again: mbarrier.try_wait.parity.shared.b64 done, [%0], %1;\n"
+        "@!done bra again; }" ::"r"(barrier),
+        "r"(parity)
+        : "memory");
+#else
+    asm volatile(
+        "{ .reg .pred done;\n"
+        "again: mbarrier.test_wait.parity.shared.b64 done, [%0], %1;\n"
+        "@!done bra again; }" ::"r"(barrier),
+        "r"(parity)
+        : "memory");
+#endif
+}
+
+// bar.sync, bar.arrive: named barrier `id` (1..15) of `threads` threads of the block.
+__device__ __forceinline__ void barrier_sync(int id, int threads) {
+    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+__device__ __forceinline__ void barrier_arrive(int id, int threads) {
+    asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+}  // namespace tilewise::ptx

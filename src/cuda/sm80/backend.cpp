@@ -1,0 +1,16 @@
+// Registers everything that the CUDA backend has for compute capability 8.0 and up. Nothing else of it is visible to core and api.
+#include "cuda/shared/rows.hpp"
+#include "cuda/sm80/decode_backend.hpp"
+#include "cuda/sm80/f32_backend.hpp"
+#include "cuda/sm80/forward_backend.hpp"
+
+namespace tilewise {
+
+void register_cuda_backend(Registry& registry) {
+    cuda::sm80::register_forward_rows(registry);
+    cuda::sm80::register_decode_rows(registry);
+    cuda::sm80::register_f32_rows(registry);
+    cuda::register_shared_rows(registry);
+}
+
+}  // namespace tilewise

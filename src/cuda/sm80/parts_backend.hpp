@@ -1,0 +1,68 @@
+// What the host sides of the tensor-core forward and decode share.
+#pragma once
+
+#include <algorithm>
+
+#include "core/problem.hpp"
+#include "core/view.hpp"
+#include "core/workspace.hpp"
+#include "cuda/common/params.hpp"
+#include "cuda/shared/vectors.hpp"
+
+namespace tilewise::cuda::sm80 {
+
+constexpr double kLaunchSeconds = 4e-6;
+constexpr float kLog2E = 1.44269504f;
+
+// The first argument that asks for more than scaled scores; null: none does.
+inline const char* modifier_of(const Problem& problem) {
+    if (problem.score.softcap > 0) return "softcap";
+    if (problem.score.dropout_p > 0) return "dropout_p";
+    if (problem.has(Arg::kAlibiSlopes)) return "alibi_slopes";
+    if (problem.has(Arg::kBias)) return "bias";
+    return problem.has(Arg::kMask) ? "mask" : nullptr;
+}
+
+inline HeadDims dims_of(const Step& step) {
+    HeadDims dims;
+    dims.head_dim = static_cast<int32_t>(step.sizes.head_dim);
+    dims.head_dim_v = static_cast<int32_t>(step.sizes.head_dim_v);
+    dims.vector_q = allows_vectors(step.problem[Arg::kQ]);
+    dims.vector_k = allows_vectors(step.problem[Arg::kK]);
+    dims.vector_v = allows_vectors(step.problem[Arg::kV]);
+    dims.vector_o = allows_vectors(step.problem[Arg::kO]);
+    return dims;
+}
+
+// Calls launch(dims) for each block of `columns` columns of v.
+template <class Launch> Status for_each_columns(const HeadDims& whole, int32_t columns, Launch&& launch) {
+    for (int32_t first = 0; first < whole.head_dim_v; first += columns) {
+        HeadDims dims = whole;
+        dims.first_column_v = first;
+        dims.head_dim_v = std::min(whole.head_dim_v - first, columns);
+        if (Status status = launch(dims); !status.ok()) return status;
+    }
+    return {};
+}
+
+// What a raw score is multiplied with to be a base-2 logarithm. A product with -inf must stay -inf, so a scale of 0 becomes a tiny one.
+inline float score_scale_of(const Step& step, bool has_modifiers) {
+    constexpr float kSmallest = 1e-30f;
+    return has_modifiers ? kLog2E : std::max(softmax_scale_of(step.problem) * kLog2E, kSmallest);
+}
+
+inline void add_partial_blocks(WorkspaceLayout& layout, const Step& step) {
+    const int64_t rows = step.num_splits * step.sizes.total_q * step.sizes.num_heads_q;
+    layout.add("partial_o", rows * step.sizes.head_dim_v * int64_t{sizeof(float)});
+    layout.add("partial_lse", rows * int64_t{sizeof(float)});
+}
+inline PartialOutput partial_output(const Step& step, const Arguments& arguments) {
+    PartialOutput partial;
+    partial.o = arguments.at<float>(step.block("partial_o"));
+    partial.lse = arguments.at<float>(step.block("partial_lse"));
+    partial.num_rows = step.sizes.total_q * step.sizes.num_heads_q;
+    partial.rows_per_batch = step.problem.has(Arg::kCuSeqlensQ) ? 0 : step.sizes.max_seqlen_q;
+    return partial;
+}
+
+}  // namespace tilewise::cuda::sm80

@@ -1,0 +1,47 @@
+// Products of one warp: accumulators (kMBlocks x kNBlocks blocks of 16 x 8) += A B, operands from shared memory or registers.
+#pragma once
+
+#include "cuda/tile/element.cuh"
+#include "cuda/tile/shared_tile.cuh"
+
+namespace tilewise::tile {
+
+// Two accumulator blocks of a row pair as the A operand of the next product: k16 chunk `k` of a score tile.
+template <class Element, int kNBlocks>
+__device__ __forceinline__ void pack_a(uint32_t (&a)[4], const float (&s)[kNBlocks][4], int k) {
+    using P = Products<Element>;
+    a[0] = P::pack(s[2 * k][0], s[2 * k][1]);
+    a[1] = P::pack(s[2 * k][2], s[2 * k][3]);
+    a[2] = P::pack(s[2 * k + 1][0], s[2 * k + 1][1]);
+    a[3] = P::pack(s[2 * k + 1][2], s[2 * k + 1][3]);
+}
+
+// How B lies in shared memory: two n8 blocks every kStepBytes, stored (n, k), or (k, n) and then transposed on the way.
+template <int kStepBytes> struct RowsOfN {
+    static constexpr int kStep = kStepBytes;
+    __device__ static void load(uint32_t (&fragment)[4], uint32_t address) { ptx::ldmatrix_x4(fragment, address); }
+};
+template <int kStepBytes> struct RowsOfK {
+    static constexpr int kStep = kStepBytes;
+    __device__ static void load(uint32_t (&fragment)[4], uint32_t address) {
+        ptx::ldmatrix_x4_trans(fragment, address);
+    }
+};
+
+// One k16 step: acc += a (kMBlocks fragments) x B. `b`: address of the lane's row in B's first blocks.
+template <class Element, class B, int kMBlocks, int kNBlocks>
+__device__ __forceinline__ void multiply_step(float (&acc)[kMBlocks][kNBlocks][4], const uint32_t (&a)[kMBlocks][4],
+                                              uint32_t b) {
+#pragma unroll
+    for (int n = 0; n < kNBlocks / 2; ++n) {
+        uint32_t fragment[4];
+        B::load(fragment, b + n * B::kStep);
+#pragma unroll
+        for (int m = 0; m < kMBlocks; ++m) {
+            Products<Element>::mma(acc[m][2 * n], a[m], fragment[0], fragment[1]);
+            Products<Element>::mma(acc[m][2 * n + 1], a[m], fragment[2], fragment[3]);
+        }
+    }
+}
+
+}  // namespace tilewise::tile
