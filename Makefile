@@ -9,8 +9,8 @@ SHELL := /bin/bash
 JOBS = $(shell tools/build_jobs.sh)
 CMAKE_ARGS ?=
 
-# The thread pool, and launches from many threads at once.
-TSAN_TESTS := parallel_test api_threads_test
+# The thread pool, launches from many threads at once, the example's thread team. ctest calls the last generate_runtime_test.
+TSAN_TESTS := parallel_test api_threads_test runtime_test
 
 empty :=
 space := $(empty) $(empty)
@@ -22,7 +22,7 @@ build = cmake --build build/$(1) --parallel $(JOBS)
 help:
 	@echo "make TARGET, one of:"
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1@\2/p' $(firstword $(MAKEFILE_LIST)) | while IFS=@ read -r name text; do \
-	    printf '%-12s %s\n' "$$name" "$$text"; done
+	    printf '%-16s %s\n' "$$name" "$$text"; done
 
 .PHONY: demo
 demo: ## a language model writes text, every attention of it computed by Tilewise (PROMPT="...")
@@ -33,13 +33,13 @@ demo: ## a language model writes text, every attention of it computed by Tilewis
 	build/demo/bin/generate $(if $(PROMPT),--prompt "$(PROMPT)")
 
 .PHONY: build
-build: ## library, CLI, examples, tests and benchmarks, in build/dev-cpu
+build: ## library (with CUDA where nvcc is found), CLI, examples, tests and benchmarks, in build/dev-cpu
 	tools/install_deps.sh test
 	$(call configure,dev-cpu)
 	$(call build,dev-cpu)
 
 .PHONY: test
-test: build ## build, then the unit, conformance, script and source checks
+test: build ## build, then the unit, conformance, script, source and kernel checks
 	tools/fetch_model.sh || echo "no model: the tests of examples/generate will fail"
 	tools/run_tests.py --build-dir build/dev-cpu --jobs $(JOBS)
 
@@ -56,13 +56,21 @@ test-tsan: ## the tests that use threads, under ThreadSanitizer
 	tools/install_deps.sh test
 	$(call configure,tsan)
 	$(call build,tsan) --target $(TSAN_TESTS)
-	tools/run_tests.py --build-dir build/tsan --jobs 1 --only built --filter '^($(subst $(space),|,$(TSAN_TESTS)))$$'
+	tools/run_tests.py --build-dir build/tsan --jobs 1 --only built --filter '^(generate_)?($(subst $(space),|,$(TSAN_TESTS)))$$'
 
 .PHONY: bench
 bench: build ## time the CPU backend beside an unfused attention on OpenBLAS
 	build/dev-cpu/bin/cpu_bench
 
 sources = git ls-files -z --cached --others --exclude-standard '*.h' '*.hpp' '*.c' '*.cpp' '*.cu' '*.cuh'
+
+.PHONY: kernel-report
+kernel-report: build ## refresh docs/kernels/resources.md from the CUDA kernels of build/dev-cpu
+	tools/kernel_report.py --build-dir build/dev-cpu --write
+
+.PHONY: stage-gpu
+stage-gpu: build ## fill .stage/gpu with what runs on another machine that has an NVIDIA driver
+	tools/stage_gpu.py --build-dir build/dev-cpu
 
 .PHONY: format
 format: ## lay out the C and C++ sources with clang-format
@@ -76,8 +84,8 @@ lint: ## source rules, layout and clang-tidy; changes nothing
 	tools/check_rules.py
 	$(sources) | xargs -0 clang-format --dry-run -Werror
 	$(call configure,dev-cpu)
-	run-clang-tidy -quiet -j $(JOBS) -p build/dev-cpu '^$(CURDIR)/(src|examples)/'
+	run-clang-tidy -quiet -j $(JOBS) -p build/dev-cpu '^$(CURDIR)/(src|examples)/.*\.cpp$$'
 
 .PHONY: clean
 clean: ## remove everything that was built (the downloaded model stays)
-	rm -rf build
+	rm -rf build .stage

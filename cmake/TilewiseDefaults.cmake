@@ -23,6 +23,8 @@ if(TILEWISE_IS_TOP_LEVEL)
     set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
     set(CMAKE_LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib")
     set(CMAKE_ARCHIVE_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib")
+    # bin/ and lib/ of a build tree can be copied to another place, or to another machine, and still find each other.
+    set(CMAKE_BUILD_RPATH_USE_ORIGIN ON)
 
     get_property(is_multi_config GLOBAL PROPERTY GENERATOR_IS_MULTI_CONFIG)
     if(NOT is_multi_config AND NOT CMAKE_BUILD_TYPE)

@@ -20,6 +20,13 @@ if(TARGET tilewise_cli)
     install(TARGETS tilewise_cli RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
 endif()
 
+# A static libtilewise leaves the CUDA runtime to the link of the program that uses it.
+get_target_property(tilewise_type tilewise TYPE)
+set(tilewise_find_cuda "")
+if(TARGET tilewise_cuda AND tilewise_type STREQUAL "STATIC_LIBRARY")
+    set(tilewise_find_cuda "find_dependency(CUDAToolkit)")
+endif()
+
 install(EXPORT tilewise-targets NAMESPACE tilewise:: DESTINATION "${tilewise_package_dir}")
 configure_package_config_file("${CMAKE_CURRENT_LIST_DIR}/tilewise-config.cmake.in"
     "${PROJECT_BINARY_DIR}/tilewise-config.cmake" INSTALL_DESTINATION "${tilewise_package_dir}")

@@ -12,7 +12,7 @@ endfunction()
 # names into the installed package.
 function(tilewise_add_library name kind)
     add_library(${name} ${kind})
-    foreach(part IN ITEMS tilewise_core tilewise_cpu tilewise_api)
+    foreach(part IN ITEMS tilewise_core tilewise_cpu tilewise_cuda tilewise_api)
         if(TARGET ${part})
             target_sources(${name} PRIVATE $<TARGET_OBJECTS:${part}>)
         endif()
@@ -23,6 +23,9 @@ function(tilewise_add_library name kind)
         $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
         $<INSTALL_INTERFACE:include>)
     target_link_libraries(${name} PRIVATE Threads::Threads ${CMAKE_DL_LIBS})
+    if(TARGET tilewise_cuda)
+        target_link_libraries(${name} PRIVATE CUDA::cudart_static)
+    endif()
 
     # A symbol that no part defines must fail here, not when a user's program loads the library. The sanitizers'
     # run-time libraries are linked into the program, so their symbols are undefined in a shared library by design.

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs all tests and counts cases: source rules, tests of the checkers, built tests (ctest) -> "N passed, N failed".
+"""Runs all tests and counts cases: source rules, tests of the tools, kernels, built tests -> "N passed, N failed".
 
 A GoogleTest program counts as its cases, a script as one. The exit code is 0 only if nothing failed and every suite,
 and every GoogleTest program, ran at least one case: a suite that silently shrank to nothing is a failure.
@@ -20,6 +20,7 @@ from pathlib import Path
 
 import check_includes
 import check_rules
+import kernel_report
 from source_tree import ROOT, load_tree
 
 SILENCE_SECONDS = 30  # after so long without output, say what is still running
@@ -53,6 +54,12 @@ def run_source_rules():
     return count
 
 
+def run_kernel_report(build_dir):
+    """One case for each budget of the CUDA kernels; none if the build has no CUDA backend."""
+    failures = [bool(messages) for messages in kernel_report.run(build_dir, say).values()]
+    return Count(len(failures) - sum(failures), sum(failures))
+
+
 def run_checker_tests():
     suite = unittest.defaultTestLoader.discover(str(ROOT / "tests" / "tools"))
     result = unittest.TextTestRunner(stream=sys.stdout, verbosity=1).run(suite)
@@ -67,8 +74,9 @@ def count_script(output, succeeded):
     passed, failed = 0, 0 if succeeded else 1
     if unittest_run:
         failures = sum(int(n) for n in re.findall(r"(?:failures|errors|unexpected successes)=(\d+)", output))
+        skipped = sum(int(n) for n in re.findall(r"skipped=(\d+)", output))
         failed = max(failed, failures)
-        passed = max(0, int(unittest_run.group(1)) - failures)
+        passed = max(0, int(unittest_run.group(1)) - failures - skipped)
     elif own_count:
         passed, failed = int(own_count.group(1)), max(failed, int(own_count.group(2)))
     elif succeeded:
@@ -151,7 +159,8 @@ def run_built_tests(build_dir, jobs, name_filter):
         say()
         for case in ElementTree.parse(report).getroot().iter("testcase"):
             one = count_output(case.findtext("system-out") or "", case.get("status") == "run")
-            verdict = "FAILED" if one.failed else "passed"
+            # Nothing passed and nothing failed: every case was skipped, for want of a GPU.
+            verdict = "FAILED" if one.failed else "passed" if one.passed else "skipped"
             say(f"  {verdict}  {case.get('name')}: {one.passed} passed, {one.failed} failed")
             count += one
     return count
@@ -161,7 +170,7 @@ def parse_arguments():
     parser = argparse.ArgumentParser(description="Runs the tests of Tilewise.")
     parser.add_argument("--build-dir", type=Path, required=True, help="a configured and built tree")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="tests that run at once")
-    parser.add_argument("--only", choices=("rules", "checkers", "built"), help="one suite instead of all three")
+    parser.add_argument("--only", choices=("rules", "checkers", "kernels", "built"), help="one suite instead of all")
     parser.add_argument("--filter", help="only built tests whose name matches this regular expression")
     return parser.parse_args()
 
@@ -171,8 +180,11 @@ def main():
     suites = {
         "rules": ("source rules", run_source_rules),
         "checkers": ("tests of the checkers", run_checker_tests),
+        "kernels": ("resources and build budget of the CUDA kernels", lambda: run_kernel_report(options.build_dir)),
         "built": ("built tests", lambda: run_built_tests(options.build_dir, options.jobs, options.filter)),
     }
+    if options.only != "kernels" and not (options.build_dir / "cuda_build.json").is_file():
+        del suites["kernels"]
     total, empty = Count(), []
     for key, (title, run) in suites.items():
         if options.only not in (None, key):

@@ -36,7 +36,7 @@ class Layers(unittest.TestCase):
             ("src/cuda/tile/swizzle.cuh", '"cuda/attend/mask_tile.cuh"', False),
             ("src/cuda/attend/mask_tile.cuh", '"cuda/common/params.hpp"', True),
             ("src/cuda/attend/mask_tile.cuh", '"cuda/common/launch.hpp"', False),
-            ("src/cuda/attend/mask_tile.cuh", '"cuda/ptx/mma.cuh"', False),
+            ("src/cuda/attend/mask_tile.cuh", '"cuda/ptx/mma.cuh"', True),
             ("src/cuda/sm90/fwd.cuh", '"cuda/attend/mask_tile.cuh"', True),
             ("src/cuda/sm90/fwd.cuh", '"cuda/sm90/traits.hpp"', True),
             ("src/cuda/sm90/fwd.cuh", '"cuda/sm80/fwd.cuh"', False),

@@ -125,6 +125,7 @@ class Places(unittest.TestCase):
         source = "TEST(A, B) { GTEST_SKIP(); }\nTEST(A, DISABLED_C) {}"
         self.assertEqual(violations(rule, "tests/a.cpp", source), [1, 2])
         self.assertEqual(violations(rule, "tests/a.cpp", "// GTEST_SKIP is not for us\nint DISABLED = 1;"), [])
+        self.assertEqual(violations(rule, "tests/device/a.cpp", source), [2])
 
 
 class Comments(unittest.TestCase):

@@ -30,6 +30,13 @@ class Counts(unittest.TestCase):
         output = "[==========] Running 0 tests from 0 test suites.\n[==========] 0 tests from 0 test suites ran.\n"
         self.check(output, True, 0, 1)
 
+    def test_skipped_cases_count_as_nothing(self):
+        skipped = "[  SKIPPED ] A.z (0 ms)\n"
+        self.check(HEAD + skipped + TAIL + "[  PASSED  ] 2 tests.\n[  SKIPPED ] 1 test, listed below:\n", True, 2, 0)
+        alone = "[==========] Running 1 test from 1 test suite.\n" + skipped
+        self.check(alone + "[==========] 1 test from 1 test suite ran. (0 ms total)\n", True, 0, 0)
+        self.check("Ran 5 tests in 0.1s\n\nOK (skipped=2)\n", True, 3, 0)
+
     def test_script(self):
         self.check("hello\n", True, 1, 0)
         self.check("hello\n", False, 0, 1)
