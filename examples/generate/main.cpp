@@ -70,7 +70,12 @@ void check_length(const CommandLine& options, std::size_t prompt_tokens, const M
 }
 
 AttentionOptions attention_options(const CommandLine& options, int threads) {
-    return {.oracle = options.attention == "oracle",
+    const bool oracle = options.attention == "oracle";
+    if (oracle && options.device != "cpu") {
+        throw std::runtime_error("attention: the oracle runs on the CPU; it cannot be asked for on " + options.device);
+    }
+    return {.device = options.device,
+            .oracle = oracle,
             .cache_type = options.cache.type,
             .page_size = options.cache.paged ? options.cache.page_size : 0,
             .threads = threads};

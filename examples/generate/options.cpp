@@ -24,6 +24,8 @@ CommandLine parse_options(int argc, char** argv) {
     app.add_option("--attention", options.attention, "tilewise: the product's kernels; oracle: plain loops in double")
         ->check(CLI::IsMember({"tilewise", "oracle"}))
         ->capture_default_str();
+    app.add_option("--device", options.device, "Where attention is computed: cpu, cuda (a GPU), cuda:1 ...")
+        ->capture_default_str();
     app.add_option("--cache", options.cache.type, "Element type of the key-value cache")
         ->check(CLI::IsMember({"f32", "f16", "bf16"}))
         ->capture_default_str();

@@ -26,6 +26,7 @@ struct CommandLine {
     bool raw = false;
     std::int64_t tokens = 256;
     std::string attention = "tilewise";
+    std::string device = "cpu";
     int threads = 0;
     bool print_ids = false;
     CacheOptions cache;

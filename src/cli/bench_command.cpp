@@ -68,24 +68,27 @@ Row measure(const Device& device, const GridPoint& point, double seconds) {
         const Plan plan = plan_of(device, call);
         row.kernel = plan.kernel();
         row.work = work_of(point.flags, call);
-        prepare(device, call);
-        const Call timed = copy_of(call);
-        row.timing = time_call(plan, timed, seconds);
-        row.check = check_with_oracle(device, timed, kOracleFlops);
+        const DeviceCall timed(device, call);
+        prepare(device, timed.call());
+        row.timing = time_call(device, plan, timed, seconds);
+        timed.fetch();
+        row.check = check_with_oracle(call, kOracleFlops);
     } catch (const Error& error) {
         row.refusal = error.what();
     }
     return row;
 }
 
-// One point for each kernel that serves the point's operation and element type, the oracle apart.
-std::vector<GridPoint> for_all_kernels(const std::vector<GridPoint>& points) {
+// One point for each kernel of the device's kind that serves the point's operation and element type, the oracle apart.
+std::vector<GridPoint> for_all_kernels(const std::vector<GridPoint>& points, const std::string& device) {
+    const std::string kind = device.substr(0, device.find(':'));
     std::vector<GridPoint> all;
     for (const GridPoint& point : points) {
         const std::string op = point.flags.shape.op == "decode" ? "forward" : point.flags.shape.op;
         for (const KernelInfo& kernel : kernel_list()) {
             const bool has_dtype = std::count(kernel.dtypes.begin(), kernel.dtypes.end(), point.flags.shape.dtype) > 0;
-            if (kernel.op != op || !has_dtype || is_oracle(kernel) || !reason_against(kernel).empty()) continue;
+            if (kernel.device != kind || kernel.op != op || !has_dtype || is_oracle(kernel)) continue;
+            if (!reason_against(kernel).empty()) continue;
             all.push_back(point);
             all.back().flags.exec.kernel = kernel.name;
         }
@@ -161,7 +164,7 @@ int run_bench(const BenchFlags& flags) {
         const std::vector<GridPoint> more = load_grid(grid);
         points.insert(points.end(), more.begin(), more.end());
     }
-    if (flags.all_kernels) points = for_all_kernels(points);
+    if (flags.all_kernels) points = for_all_kernels(points, flags.device);
     std::vector<Row> rows;
     {
         Progress progress("bench", static_cast<int64_t>(points.size()));

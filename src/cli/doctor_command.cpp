@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "commands.hpp"
+#include "device_call.hpp"
 #include "doctor_checks.hpp"
 #include "kernel_list.hpp"
 #include "oracle.hpp"
@@ -84,11 +85,13 @@ Finding self_test(const std::string& name, const Sample& sample) {
     try {
         const Device device(name);
         const Call call = make_call(sample_flags(sample, 97), Contents::kRandom);
-        prepare(device, call);
-        Workspace workspace;
-        const Plan plan = plan_of(device, call);
-        launch(plan, call, workspace);
-        const OracleCheck check = check_with_oracle(device, call, 1e9);
+        const DeviceCall on_device(device, call);
+        prepare(device, on_device.call());
+        Workspace workspace(device);
+        const Plan plan = plan_of(device, on_device.call());
+        launch(plan, on_device.call(), workspace);
+        on_device.fetch();
+        const OracleCheck check = check_with_oracle(call, 1e9);
         const std::string result =
             fmt::format("{} on {}: {:.2f} of the allowed error", what, plan.kernel(), check.worst);
         if (check.passed()) return {Level::kGood, topic, result, ""};
@@ -96,6 +99,24 @@ Finding self_test(const std::string& name, const Sample& sample) {
     } catch (const Error& error) {
         return {Level::kBroken, topic, fmt::format("{}: {}", what, error.what()), action};
     }
+}
+
+// The CPU, and the GPUs that the kernels can run on. One that the driver shows and the library cannot open is a finding; a driver that
+// crashed or hung in the child is not asked here.
+std::vector<std::string> usable_devices(const DriverReport& driver, const BuildFacts& build, Findings* findings) {
+    std::vector<std::string> names{"cpu"};
+    if (!build.has_cuda_kernels || !driver.found || !driver.failure.empty()) return names;
+    for (size_t i = 0; i < driver.gpus.size(); ++i) {
+        if (driver.gpus[i].compute_capability < kNeededComputeCapability) continue;
+        const std::string name = fmt::format("cuda:{}", i);
+        try {
+            const Device device(name);
+            names.push_back(name);
+        } catch (const Error& error) {
+            findings->push_back({Level::kBroken, "gpu", error.what(), "see the findings about the driver"});
+        }
+    }
+    return names;
 }
 
 Findings examine() {
@@ -110,14 +131,16 @@ Findings examine() {
     append(check_cpu(Device("cpu").json(), system));
     append(check_gpus(system, driver, build));
     append(check_environment(system, build));
-    for (const std::string& name : devices()) {
+    const std::vector<std::string> names = usable_devices(driver, build, &findings);
+    for (const std::string& name : names) {
         for (const Sample& sample : {Sample{"forward", "bf16"}, Sample{"backward", "bf16"}, Sample{"decode", "bf16"}}) {
             findings.push_back(planned(name, sample));
         }
     }
-    for (const Sample& sample :
-         {Sample{"forward", "f32"}, Sample{"forward", "bf16"}, Sample{"backward", "f32"}, Sample{"decode", "f16"}}) {
-        findings.push_back(self_test("cpu", sample));
+    for (const std::string& name : names) {
+        for (const Sample& sample :
+             {Sample{"forward", "f32"}, Sample{"forward", "bf16"}, Sample{"backward", "f32"}, Sample{"decode", "f16"}})
+            findings.push_back(self_test(name, sample));
     }
     return findings;
 }

@@ -199,12 +199,13 @@ DType dtype_of(const std::string& argument, const std::string& name) {
 }
 
 Device open_device(const std::string& name) {
+    // The list of devices asks the CUDA driver, which a run on the CPU has no need of. A GPU that cannot be opened has a better
+    // reason than its absence from the list.
+    if (name == "cpu" || name.starts_with("cuda")) return Device(name);
     const std::vector<std::string> names = devices(true);
     for (const std::string& candidate : {name, "recorded:" + name}) {
         if (std::find(names.begin(), names.end(), candidate) != names.end()) return Device(candidate);
     }
-    // A GPU that this build cannot open has a better reason than its absence from the list.
-    if (name.starts_with("cuda")) return Device(name);
     throw UsageError(fmt::format("device: \"{}\" is unknown; known are {}", name, fmt::join(names, ", ")));
 }
 

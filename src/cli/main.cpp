@@ -6,6 +6,8 @@
 #include <cstdio>
 #include <exception>
 #include <new>
+#include <string>
+#include <system_error>
 
 #include "commands.hpp"
 #include "error.hpp"
@@ -57,6 +59,9 @@ int main(int argc, char** argv) {
         return report(error.what(), error.status() == tilewise::Status::kInvalidArgument ? kExitUsage : kExitFailure);
     } catch (const std::bad_alloc&) {
         return report("memory: the request does not fit into this machine's", kExitFailure);
+    } catch (
+        const std::system_error& error) {  // of printing more than the buffer holds; files have errors of their own
+        return report(std::string("stdout: ") + error.what(), kExitFailure);
     } catch (const std::exception& error) {
         return report(error.what(), kExitFailure);
     }

@@ -44,6 +44,7 @@ constexpr std::array kSlots{
     TILEWISE_SLOT("rotary_cos", cache.rotary_cos, ".."),
     TILEWISE_SLOT("rotary_sin", cache.rotary_sin, ".."),
     TILEWISE_SLOT("rotary_seqlens", cache.rotary_seqlens, "b"),
+    TILEWISE_SLOT("error_flag", cache.error_flag, "."),
     TILEWISE_SLOT("grad_o", gradients.grad_o, "bqhd", "qhd"),
     TILEWISE_SLOT("grad_lse", gradients.grad_lse, "bhq", "hq"),
     TILEWISE_SLOT("grad_q", gradients.grad_q, "bqhd", "qhd"),

@@ -275,7 +275,9 @@ void prepare(const Device& device, const Call& call) {
     Attention attention = call.attention;
     attention.gradients = {};
     attention.options.kernel.clear();  // it names a backward kernel
-    forward(device, attention);
+    Workspace workspace(device);
+    forward(device, attention, workspace);
+    synchronize(device);
 }
 
 void launch(const Plan& plan, const Call& call, Workspace& workspace) {

@@ -28,7 +28,7 @@ struct Call {
 Call make_call(const ProblemFlags& flags, Contents contents, uint64_t seed = 1);
 
 Plan plan_of(const Device& device, const Call& call);
-// A backward reads what its forward wrote: runs that one, into o and lse. Nothing to do for other calls.
+// A backward reads what its forward wrote: runs that one, into o and lse. Nothing to do for other calls. The tensors lie on the device.
 void prepare(const Device& device, const Call& call);
 void launch(const Plan& plan, const Call& call, Workspace& workspace);
 

@@ -5,12 +5,14 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "commands.hpp"
 #include "conformance/verify.hpp"
 #include "error.hpp"
+#include "flags.hpp"
 #include "progress.hpp"
 #include "table.hpp"
 
@@ -56,6 +58,19 @@ std::vector<Tally> tally(const std::vector<std::string>& kernels, const std::vec
     return tallies;
 }
 
+// "forward causal bf16" for each problem that every kernel refused: together they should leave none.
+std::vector<std::string> unserved(const std::vector<Result>& results) {
+    std::map<std::string, bool> served;
+    for (const Result& result : results)
+        served[fmt::format("{} {} {}", result.op, result.case_name, result.dtype)] |=
+            result.status != ResultStatus::kRefused;
+    std::vector<std::string> names;
+    for (const auto& [name, is_served] : served) {
+        if (!is_served) names.push_back(name);
+    }
+    return names;
+}
+
 void print_text(const std::vector<Tally>& tallies, const std::vector<Result>& results) {
     using enum Table::Align;
     Table table({{"kernel"},
@@ -73,6 +88,8 @@ void print_text(const std::vector<Tally>& tallies, const std::vector<Result>& re
     for (const Tally& t : tallies) {
         if (t.refused > 0) fmt::print("\n{} refused {} cases, the last because: {}\n", t.kernel, t.refused, t.reason);
     }
+    if (const std::vector<std::string> names = unserved(results); !names.empty())
+        fmt::print("\nserved by none of these kernels: {}\n", fmt::join(names, ", "));
     for (const Result& result : results) {
         if (result.status == ResultStatus::kFailed) {
             fmt::print("\nFAILED {} {} {}: {}\n", result.kernel, result.case_name, result.dtype, result.message);
@@ -81,7 +98,7 @@ void print_text(const std::vector<Tally>& tallies, const std::vector<Result>& re
 }
 
 void print_json(const std::vector<Tally>& tallies, const std::vector<Result>& results) {
-    Json json{{"kernels", Json::array()}, {"failures", Json::array()}};
+    Json json{{"kernels", Json::array()}, {"failures", Json::array()}, {"unserved", unserved(results)}};
     for (const Tally& t : tallies) {
         json["kernels"].push_back({{"kernel", t.kernel},
                                    {"passed", t.passed},
@@ -102,7 +119,10 @@ void print_json(const std::vector<Tally>& tallies, const std::vector<Result>& re
 }
 
 int run_verify(const VerifyFlags& flags) {
+    open_device(flags.filter.device);  // its refusal says most
     const std::vector<std::string> kernels = conformance::selected_kernels(flags.filter);
+    if (kernels.empty() && flags.filter.kernel.empty())
+        throw UsageError(fmt::format("device: no kernel of this build runs on {}", flags.filter.device));
     if (kernels.empty()) {
         throw UsageError(fmt::format(
             "kernel: no name contains \"{}\"; there are {}", flags.filter.kernel,

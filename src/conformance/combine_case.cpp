@@ -186,22 +186,25 @@ const std::vector<CombineCase>& all_combine_cases() {
 CombineVerdict run_combine_case(const Device& device, const CombineCase& c, DType dtype, const std::string& kernel) {
     CombineTensors tensors = make_tensors(c, dtype);
     fill(c, &tensors);
-    Storage partial_o(tensors.partial_o, dtype), partial_lse(tensors.partial_lse, DType::kF32);
-    Storage o(tensors.o, c.output), lse(tensors.lse, DType::kF32);
-    Combination combination;
-    combination.partial_o = partial_o.view();
-    combination.partial_lse = partial_lse.view();
-    combination.o = o.view();
-    if (c.lse) combination.lse = lse.view();
-    combination.options.kernel = kernel;
     try {
-        combine(device, combination);
+        Storage partial_o(device, tensors.partial_o, dtype), partial_lse(device, tensors.partial_lse, DType::kF32);
+        Storage o(device, tensors.o, c.output), lse(device, tensors.lse, DType::kF32);
+        Combination combination;
+        combination.partial_o = partial_o.view();
+        combination.partial_lse = partial_lse.view();
+        combination.o = o.view();
+        if (c.lse) combination.lse = lse.view();
+        combination.options.kernel = kernel;
+        Workspace workspace(device);
+        combine(device, combination, workspace);
+        for (Storage* storage : {&partial_o, &partial_lse, &o, &lse}) {
+            storage->fetch();
+            if (const std::string damage = storage->find_damage(); !damage.empty()) return {damage, 0};
+        }
+        return judge(c, tensors, o.values(), lse.values());
     } catch (const Error& error) {
         return {error.what(), 0};
     }
-    for (const Storage* storage : {&partial_o, &partial_lse, &o, &lse})
-        if (const std::string damage = storage->find_damage(); !damage.empty()) return {damage, 0};
-    return judge(c, tensors, o.values(), lse.values());
 }
 
 }  // namespace tilewise::conformance

@@ -188,13 +188,13 @@ void draw_run(ProblemSpec& p, Random& random) {
 }
 
 // Every kernel gets its share, whatever the plan would choose.
-std::string draw_kernel(const ProblemSpec& spec, DType dtype, Random& random) {
+std::string draw_kernel(const ProblemSpec& spec, DType dtype, const std::string& kind, Random& random) {
     if (random.chance(0.3) || spec.op == Op::kAppend || dtype == DType::kF64) return {};
     static const std::vector<Kernel> all = list_kernels();
     const std::string op = spec.op == Op::kBackward ? "backward" : "forward";
     std::vector<std::string> names;
     for (const Kernel& kernel : all)
-        if (kernel.device == "cpu" && kernel.op == op && !is_reference(kernel) &&
+        if (kernel.device == kind && kernel.op == op && !is_reference(kernel) &&
             std::find(kernel.dtypes.begin(), kernel.dtypes.end(), dtype) != kernel.dtypes.end())
             names.push_back(kernel.name);
     return names.empty() ? std::string() : names[static_cast<size_t>(random.below(static_cast<int64_t>(names.size())))];
@@ -202,12 +202,12 @@ std::string draw_kernel(const ProblemSpec& spec, DType dtype, Random& random) {
 
 }  // namespace
 
-RandomProblem random_problem(uint64_t seed) {
+RandomProblem random_problem(uint64_t seed, const std::string& kind) {
     Random random(seed);
     RandomProblem problem;
     ProblemSpec& spec = problem.spec;
-    const double kind = random.uniform();
-    spec.op = kind < 0.4 ? Op::kForward : kind < 0.72 ? Op::kBackward : kind < 0.95 ? Op::kDecode : Op::kAppend;
+    const double which = random.uniform();
+    spec.op = which < 0.4 ? Op::kForward : which < 0.72 ? Op::kBackward : which < 0.95 ? Op::kDecode : Op::kAppend;
     spec.seed = random.bits();
     spec.sizes = draw_sizes(random);
     if (spec.op == Op::kDecode || spec.op == Op::kAppend) spec.sizes.batch = std::max<int64_t>(spec.sizes.batch, 1);
@@ -225,7 +225,7 @@ RandomProblem random_problem(uint64_t seed) {
         random.pick({DType::kF32, DType::kBF16, DType::kF16, DType::kF32, DType::kBF16, DType::kF16, DType::kBF16});
     if (random.chance(0.03)) problem.dtype = DType::kF64;
     if (problem.dtype == DType::kF64) spec.run.num_splits = 0;
-    problem.kernel = draw_kernel(spec, problem.dtype, random);
+    problem.kernel = draw_kernel(spec, problem.dtype, kind, random);
     problem.ill_formed = random.chance(0.1);
     return problem;
 }

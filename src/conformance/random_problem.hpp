@@ -15,7 +15,8 @@ struct RandomProblem {
     bool ill_formed = false;  // to be broken in one place by a Corruption
 };
 
-RandomProblem random_problem(uint64_t seed);
+// Kernels are drawn from those of the device kind: "cpu" or "cuda".
+RandomProblem random_problem(uint64_t seed, const std::string& kind);
 
 struct RandomVerdict {
     enum class Kind { kRight, kRefused, kWrong } kind = Kind::kRight;

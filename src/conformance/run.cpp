@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "conformance/buffer.hpp"
 #include "conformance/element.hpp"
 #include "conformance/storage.hpp"
 
@@ -14,24 +15,24 @@ namespace {
 // A workspace of exactly the bytes that the plan asks for, full of NaN, between guards.
 class GuardedWorkspace {
 public:
-    explicit GuardedWorkspace(size_t bytes) : bytes_(bytes), memory_(bytes + 3 * kAlignment, kGuard) {
-        const auto address = reinterpret_cast<uintptr_t>(memory_.data()) + kAlignment;
-        first_ = kAlignment + (kAlignment - address % kAlignment) % kAlignment;
-        std::memset(memory_.data() + first_, 0xff, bytes);
+    GuardedWorkspace(const Device& device, size_t bytes)
+        : bytes_(bytes), buffer_(device, bytes + 2 * Buffer::kAlignment, kGuard) {
+        std::memset(buffer_.bytes().data() + Buffer::kAlignment, 0xff, bytes);
+        buffer_.send();
     }
-    std::span<std::byte> span() { return {reinterpret_cast<std::byte*>(memory_.data() + first_), bytes_}; }
-    bool is_damaged() const {
+    std::span<std::byte> span() { return {buffer_.address() + Buffer::kAlignment, bytes_}; }
+    bool is_damaged() {
+        buffer_.fetch();
         const auto differs = [](unsigned char byte) { return byte != kGuard; };
-        return std::any_of(memory_.begin(), memory_.begin() + static_cast<std::ptrdiff_t>(first_), differs) ||
-               std::any_of(memory_.begin() + static_cast<std::ptrdiff_t>(first_ + bytes_), memory_.end(), differs);
+        const auto first = buffer_.bytes().begin() + Buffer::kAlignment;
+        return std::any_of(buffer_.bytes().begin(), first, differs) ||
+               std::any_of(first + static_cast<std::ptrdiff_t>(bytes_), buffer_.bytes().end(), differs);
     }
 
 private:
-    static constexpr size_t kAlignment = 64;
     static constexpr unsigned char kGuard = 0xa5;
     size_t bytes_;
-    std::vector<unsigned char> memory_;
-    size_t first_ = 0;
+    Buffer buffer_;
 };
 
 void set_scalars(const ProblemSpec& spec, const Instance& instance, Attention* attention) {
@@ -66,39 +67,57 @@ DType widened(Slot slot, DType dtype) {
     return is_floating(dtype) && slot != Slot::kAlibiSlopes && slot != Slot::kSink ? DType::kF64 : dtype;
 }
 
-Outcome run_call(const Device& device, const Instance& instance, const Options& options, bool in_f64,
-                 const CallEdit& edit) {
-    std::map<Slot, Storage> memory;
-    Attention attention;
-    for (const auto& [slot, tensor] : instance.tensors) {
-        Storage& storage =
-            memory.try_emplace(slot, tensor, in_f64 ? widened(slot, tensor.dtype) : tensor.dtype).first->second;
-        tensor_of(attention, slot) = storage.view();
-    }
-    set_scalars(instance.spec, instance, &attention);
-    attention.options = options;
-    if (edit) edit(attention);
-    Outcome outcome;
+using Memory = std::map<Slot, Storage>;
+
+// Plans, launches and waits; a refusal or failure goes into the outcome.
+void make_call(const Device& device, Op op, const Attention& attention, Outcome* outcome) {
     try {
-        const Plan plan(device, instance.spec.op, attention);
-        outcome.kernel = plan.kernel();
-        GuardedWorkspace workspace(plan.workspace_bytes());
+        const Plan plan(device, op, attention);
+        outcome->kernel = plan.kernel();
+        GuardedWorkspace workspace(device, plan.workspace_bytes());
         plan.launch(attention, Scratch(workspace.span()));
+        synchronize(device);
         if (workspace.is_damaged())
-            outcome.damage = "workspace: bytes outside of the " + std::to_string(plan.workspace_bytes()) +
-                             " that the plan asked for changed";
+            outcome->damage = "workspace: bytes outside of the " + std::to_string(plan.workspace_bytes()) +
+                              " that the plan asked for changed";
     } catch (const Error& error) {
-        outcome.status = error.status();
-        outcome.message = error.what();
+        outcome->status = error.status();
+        outcome->message = error.what();
     }
+}
+
+void collect(const Instance& instance, Memory& memory, Outcome* outcome) {
     for (auto& [slot, storage] : memory) {
+        storage.fetch();
         const std::string damage = storage.find_damage();
-        if (!damage.empty() && outcome.damage.empty()) outcome.damage = std::string(name_of(slot)) + ": " + damage;
+        if (!damage.empty() && outcome->damage.empty()) outcome->damage = std::string(name_of(slot)) + ": " + damage;
         if (instance.at(slot).access == Access::kIn) continue;
-        Output& output = outcome.outputs[slot];
+        Output& output = outcome->outputs[slot];
         output.values = storage.values();
         for (int64_t i = 0; i < instance.at(slot).num_elements(); ++i)
             output.unwritten.push_back(storage.is_unwritten(i) ? 1 : 0);
+    }
+}
+
+Outcome run_call(const Device& device, const Instance& instance, const Options& options, bool in_f64,
+                 const CallEdit& edit) {
+    Outcome outcome;
+    try {
+        Memory memory;
+        Attention attention;
+        for (const auto& [slot, tensor] : instance.tensors) {
+            const DType dtype = in_f64 ? widened(slot, tensor.dtype) : tensor.dtype;
+            tensor_of(attention, slot) = memory.try_emplace(slot, device, tensor, dtype).first->second.view();
+        }
+        set_scalars(instance.spec, instance, &attention);
+        attention.options = options;
+        if (edit) edit(attention);
+        make_call(device, instance.spec.op, attention, &outcome);
+        collect(instance, memory, &outcome);
+    } catch (const Error& error) {  // of the memory: no more of it, or a device that no longer answers
+        if (!outcome.ok()) return outcome;
+        outcome.status = error.status();
+        outcome.message = error.what();
     }
     return outcome;
 }
@@ -111,7 +130,8 @@ Outcome run_kernel(const Device& device, const Instance& instance, const std::st
     return run_call(device, instance, options, false, edit);
 }
 
-Outcome run_oracle(const Device& device, const Instance& instance) {
+Outcome run_oracle(const Instance& instance) {
+    static const Device cpu("cpu");
     Options options;
     options.num_threads = 1;
     switch (instance.spec.op) {
@@ -119,7 +139,7 @@ Outcome run_oracle(const Device& device, const Instance& instance) {
     case Op::kAppend: options.kernel = "cpu_append"; break;
     default: options.kernel = "cpu_reference_forward"; break;
     }
-    return run_call(device, instance, options, true, {});
+    return run_call(cpu, instance, options, true, {});
 }
 
 }  // namespace tilewise::conformance

@@ -30,7 +30,7 @@ using CallEdit = std::function<void(Attention&)>;
 // The call as it is, on the kernel named (empty: the plan chooses).
 Outcome run_kernel(const Device& device, const Instance& instance, const std::string& kernel = {},
                    const CallEdit& edit = {});
-// The same problem in f64 on the reference kernels.
-Outcome run_oracle(const Device& device, const Instance& instance);
+// The same problem in f64 on the reference kernels, which are the CPU's.
+Outcome run_oracle(const Instance& instance);
 
 }  // namespace tilewise::conformance

@@ -3,7 +3,10 @@
 #include "conformance/verify.hpp"
 
 #include <algorithm>
+#include <atomic>
+#include <mutex>
 #include <optional>
+#include <thread>
 
 #include "conformance/case.hpp"
 #include "conformance/combine_case.hpp"
@@ -58,16 +61,25 @@ public:
     }
 
     std::vector<Result> run() {
-        for (Item& item : items_) {
-            if (item.combine != nullptr)
-                run_combine(item);
-            else
-                run_item(item);
-        }
-        return std::move(results_);
+        std::vector<std::vector<Result>> results(items_.size());
+        std::atomic<size_t> next{0};
+        const auto work = [&] {
+            for (size_t i = next++; i < items_.size(); i = next++)
+                results[i] = items_[i].combine != nullptr ? run_combine(items_[i]) : run_item(items_[i]);
+        };
+        std::vector<std::thread> helpers;
+        for (unsigned i = 1; i < num_workers(); ++i) helpers.emplace_back(work);
+        work();
+        for (std::thread& helper : helpers) helper.join();
+        std::vector<Result> all;
+        for (std::vector<Result>& some : results) all.insert(all.end(), some.begin(), some.end());
+        return all;
     }
 
 private:
+    // The CPU's kernels use every core themselves. A GPU would wait for the oracle, which is most of the work.
+    unsigned num_workers() const { return device_.is_host() ? 1 : std::max(1u, std::thread::hardware_concurrency()); }
+
     void add_items() {
         for (const Case& c : all_cases()) {
             if (!selects_case(filter_, c.name)) continue;
@@ -91,32 +103,37 @@ private:
         }
     }
 
-    Result result_of(const Item& item, const Kernel& kernel) const {
+    static Result result_of(const Item& item, const Kernel& kernel) {
         Result result;
         result.kernel = kernel.name;
+        result.op = kernel.op;
         result.case_name = item.name;
         result.dtype = name_of(item.dtype);
         return result;
     }
 
-    void report(Result result) {
-        results_.push_back(std::move(result));
-        if (progress_) progress_(results_.back(), results_.size(), total_);
+    void report(const Result& result) {
+        const std::lock_guard lock(mutex_);
+        ++done_;
+        if (progress_) progress_(result, done_, total_);
     }
 
-    void run_item(const Item& item) {
+    std::vector<Result> run_item(const Item& item) {
         Instance instance = make_instance(item.spec, item.dtype);
         const Expectation expectation = evaluate(instance);
         std::optional<Outcome> oracle;
+        std::vector<Result> results;
         for (const Kernel& kernel : item.kernels) {
             Result result = result_of(item, kernel);
             // Appending has one implementation, so it is judged by the tests' own, like the oracle.
             const bool needs_oracle = !is_reference(kernel) && item.spec.op != Op::kAppend;
-            if (needs_oracle && !oracle) oracle = run_oracle(device_, instance);
+            if (needs_oracle && !oracle) oracle = run_oracle(instance);
             const Outcome outcome = run_kernel(device_, instance, kernel.name);
             judge(instance, expectation, outcome, needs_oracle ? &*oracle : nullptr, &result);
-            report(std::move(result));
+            report(result);
+            results.push_back(std::move(result));
         }
+        return results;
     }
 
     static void judge(const Instance& instance, const Expectation& expectation, const Outcome& outcome,
@@ -137,15 +154,18 @@ private:
         result->worst_ratio = verdict.worst_ratio;
     }
 
-    void run_combine(const Item& item) {
+    std::vector<Result> run_combine(const Item& item) {
+        std::vector<Result> results;
         for (const Kernel& kernel : item.kernels) {
             Result result = result_of(item, kernel);
             const CombineVerdict verdict = run_combine_case(device_, *item.combine, item.dtype, kernel.name);
             result.status = verdict.fault.empty() ? ResultStatus::kPassed : ResultStatus::kFailed;
             result.message = verdict.fault;
             result.worst_ratio = verdict.worst_ratio;
-            report(std::move(result));
+            report(result);
+            results.push_back(std::move(result));
         }
+        return results;
     }
 
     Filter filter_;
@@ -154,7 +174,9 @@ private:
     std::vector<Kernel> kernels_;
     std::vector<Item> items_;
     size_t total_ = 0;
-    std::vector<Result> results_;
+
+    std::mutex mutex_;  // of what follows, and of progress_
+    size_t done_ = 0;
 };
 
 }  // namespace

@@ -18,6 +18,7 @@ enum class ResultStatus {
 
 struct Result {
     std::string kernel;
+    std::string op;  // the kernel's
     std::string case_name;
     std::string dtype;
     ResultStatus status = ResultStatus::kPassed;
@@ -33,7 +34,7 @@ struct Filter {
     std::string device = "cpu";
 };
 
-// Called after every result; `total` is how many there will be.
+// Called after every result, one at a time, from any thread; `total` is how many there will be.
 using Progress = std::function<void(const Result& result, size_t done, size_t total)>;
 
 // Results in the order of the cases, for each case in the order of the kernels. Throws tilewise::Error only if the device is not there.

@@ -1,7 +1,8 @@
 // The pool behind parallel_for. A call is a Job on the caller's stack; sleeping workers pick the first job in the list
 // that still wants helpers. One mutex guards the list and the jobs' bookkeeping, the task counter alone is lock-free.
 // After fork() the child abandons its copy of the pool: its threads exist in the parent only and its mutex may be
-// locked.
+// locked, so it can be neither used nor destroyed. It stays in a list, and no memory of the pool hangs on its threads
+// alone: a leak checker in the child finds everything.
 #include "cpu/parallel.hpp"
 
 #include <algorithm>
@@ -9,12 +10,14 @@
 #include <condition_variable>
 #include <mutex>
 #include <new>
-#include <system_error>
-#include <thread>
 #include <vector>
 
 #if defined(__unix__) || defined(__APPLE__)
+#    include <pthread.h>
 #    include <unistd.h>
+#else
+#    include <system_error>
+#    include <thread>
 #endif
 
 namespace tilewise::cpu {
@@ -25,13 +28,32 @@ constexpr int kMaxHelpers = 1023;  // bounds a wrong num_threads, far above any 
 
 thread_local bool inside_task = false;
 
-int64_t process_id() {
+using ThreadBody = void* (*)(void* context);
+
 #if defined(__unix__) || defined(__APPLE__)
-    return static_cast<int64_t>(getpid());
-#else
-    return 0;  // no fork, so the pool never has to notice one
-#endif
+int64_t process_id() { return static_cast<int64_t>(getpid()); }
+
+// Not std::thread: it allocates a copy of what the thread runs, which only the stack of that thread owns. In a forked
+// child, where that stack is no one's, the copy is lost.
+using Thread = pthread_t;
+bool start(Thread& thread, ThreadBody body, void* context) {
+    return pthread_create(&thread, nullptr, body, context) == 0;
 }
+void join(Thread& thread) { pthread_join(thread, nullptr); }
+#else
+int64_t process_id() { return 0; }  // no fork, so the pool never has to notice one
+
+using Thread = std::thread;
+bool start(Thread& thread, ThreadBody body, void* context) {
+    try {
+        thread = std::thread(body, context);
+        return true;
+    } catch (const std::system_error&) {
+        return false;
+    }
+}
+void join(Thread& thread) { thread.join(); }
+#endif
 
 struct Job {
     detail::TaskBody body;
@@ -68,7 +90,7 @@ public:
             stopping_ = true;
         }
         work_arrived_.notify_all();
-        for (std::thread& thread : threads_) thread.join();
+        for (Thread& thread : threads_) join(thread);
     }
 
     bool belongs_to_this_process() const { return owner_ == process_id(); }
@@ -87,13 +109,18 @@ public:
         helper_left_.wait(lock, [&] { return job.working_helpers == 0; });
     }
 
+    const Pool* next_abandoned = nullptr;  // in the list of what this process inherited
+
 private:
     // More threads are a matter of speed only, so failing to start one is no error.
     void start_threads(int count) {
         try {
-            while (static_cast<int>(threads_.size()) < count) threads_.emplace_back([this] { serve(); });
-        } catch (const std::system_error&) {
-            return;
+            while (static_cast<int>(threads_.size()) < count) {
+                threads_.emplace_back();
+                if (start(threads_.back(), serve_pool, this)) continue;
+                threads_.pop_back();
+                return;
+            }
         } catch (const std::bad_alloc&) {
             return;
         }
@@ -109,6 +136,11 @@ private:
         Job* job = first_job_;
         while (job != nullptr && !job->wants_help()) job = job->next_job;
         return job;
+    }
+
+    static void* serve_pool(void* pool) {
+        static_cast<Pool*>(pool)->serve();
+        return nullptr;
     }
 
     void serve() {
@@ -133,14 +165,25 @@ private:
     std::condition_variable helper_left_;
     bool stopping_ = false;
     Job* first_job_ = nullptr;
-    std::vector<std::thread> threads_;
+    std::vector<Thread> threads_;
 };
+
+std::atomic<const Pool*> abandoned{nullptr};
+
+void abandon(Pool* pool) {
+    pool->next_abandoned = abandoned.load(std::memory_order_relaxed);
+    while (!abandoned.compare_exchange_weak(pool->next_abandoned, pool, std::memory_order_release)) {}
+}
 
 struct PoolHolder {
     std::atomic<Pool*> pool{nullptr};
     ~PoolHolder() {
-        const Pool* last = pool.exchange(nullptr);
-        if (last != nullptr && last->belongs_to_this_process()) delete last;
+        Pool* last = pool.exchange(nullptr);
+        if (last == nullptr) return;
+        if (last->belongs_to_this_process())
+            delete last;
+        else
+            abandon(last);
     }
 };
 PoolHolder holder;
@@ -149,7 +192,10 @@ Pool& current_pool() {
     Pool* pool = holder.pool.load(std::memory_order_acquire);
     if (pool != nullptr && pool->belongs_to_this_process()) return *pool;
     Pool* fresh = new Pool;
-    if (holder.pool.compare_exchange_strong(pool, fresh, std::memory_order_acq_rel)) return *fresh;
+    if (holder.pool.compare_exchange_strong(pool, fresh, std::memory_order_acq_rel)) {
+        if (pool != nullptr) abandon(pool);
+        return *fresh;
+    }
     delete fresh;  // another thread was first
     return *pool;
 }

@@ -67,7 +67,7 @@ TEST(Oracle, agrees_however_little_it_sees) {
             const Call call = make_call(flags_of(problem + "\nop='" + op + "'"), Contents::kRandom);
             run(call);
             for (const double flops : {1e12, 2e5, 1.0}) {
-                const OracleCheck check = check_with_oracle(cpu, call, flops);
+                const OracleCheck check = check_with_oracle(call, flops);
                 EXPECT_TRUE(!check.done || check.passed()) << problem << op << flops << check.where << check.worst;
                 // What cannot be cut is left out, and said so.
                 EXPECT_TRUE(check.done || (flops < 1e12 && check.what.find("too large") == 0)) << check.what;
@@ -80,16 +80,16 @@ TEST(Oracle, looks_at_the_edge_of_large_calls) {
     const Call call = make_call(flags_of("seqlen-q=80\nseqlen-k=120\nhead-dim=16\nheads=2\nop='backward'\ncausal=true"),
                                 Contents::kRandom);
     run(call);
-    const OracleCheck check = check_with_oracle(Device("cpu"), call, 1.0);
+    const OracleCheck check = check_with_oracle(call, 1.0);
     EXPECT_TRUE(check.passed());
     EXPECT_EQ(check.what, "last 32 rows and 32 keys");
     // An element outside of what was looked at goes unseen; the last key's gradient does not.
     Call wrong = copy_of(call);
     wrong.memory.at("grad_v").as<float>()[0] += 1;
-    EXPECT_TRUE(check_with_oracle(Device("cpu"), wrong, 1.0).passed());
-    EXPECT_FALSE(check_with_oracle(Device("cpu"), wrong, 1e12).passed());
+    EXPECT_TRUE(check_with_oracle(wrong, 1.0).passed());
+    EXPECT_FALSE(check_with_oracle(wrong, 1e12).passed());
     wrong.memory.at("grad_v").as<float>()[size_t{119} * 2 * 16] += 1;
-    const OracleCheck seen = check_with_oracle(Device("cpu"), wrong, 1.0);
+    const OracleCheck seen = check_with_oracle(wrong, 1.0);
     EXPECT_FALSE(seen.passed());
     EXPECT_EQ(seen.where, "grad_v");
 }
@@ -98,8 +98,8 @@ TEST(Oracle, is_patient_before_it_leaves_gradients_out) {
     // Without a mask every query counts in every key's gradient: 0.4 MFLOP for the head, or the rows alone.
     const Call call = make_call(flags_of("seqlen-q=40\nhead-dim=16\nheads=2\nop='backward'"), Contents::kRandom);
     run(call);
-    EXPECT_EQ(check_with_oracle(Device("cpu"), call, 1e5).what, "first head");
-    EXPECT_EQ(check_with_oracle(Device("cpu"), call, 1e4).what, "last 32 rows, grad_q only");
+    EXPECT_EQ(check_with_oracle(call, 1e5).what, "first head");
+    EXPECT_EQ(check_with_oracle(call, 1e4).what, "last 32 rows, grad_q only");
 }
 
 TEST(Oracle, sees_elements_that_nobody_wrote) {
@@ -107,7 +107,7 @@ TEST(Oracle, sees_elements_that_nobody_wrote) {
     run(call);
     Call wrong = copy_of(call);
     wrong.memory.at("o").as<float>()[37] = std::nanf("");
-    EXPECT_TRUE(std::isinf(check_with_oracle(Device("cpu"), wrong, 1e12).worst));
+    EXPECT_TRUE(std::isinf(check_with_oracle(wrong, 1e12).worst));
 }
 
 TEST(Oracle, decodes_again) {
@@ -115,8 +115,49 @@ TEST(Oracle, decodes_again) {
                                          "32\npage-size=8\ncausal=true\ndtype='f16'"),
                                 Contents::kRandom);
     run(call);
-    const OracleCheck check = check_with_oracle(Device("cpu"), call, 1e12);
+    const OracleCheck check = check_with_oracle(call, 1e12);
     EXPECT_TRUE(check.passed()) << check.where << check.worst;
+}
+
+// On every device of this machine: moved there, run there, and brought back, a call's outputs are the oracle's.
+TEST(DeviceCalls, run_where_they_are_moved) {
+    for (const std::string& name : devices()) {
+        const Device device(name);
+        for (const char* op : {"forward", "backward", "decode"}) {
+            const Call host = make_call(flags_of("seqlen-q=70\nheads=4\nheads-kv=2\nhead-dim=32\ncausal=true\nlayout="
+                                                 "'bhsd'\ndtype='bf16'\nop='" +
+                                                 std::string(op) + "'"),
+                                        Contents::kRandom);
+            const DeviceCall first(device, host);
+            EXPECT_GT(first.bytes(), 0);
+            prepare(device, first.call());
+            const DeviceCall second = first.clone();
+            const Plan plan = plan_of(device, second.call());
+            Workspace workspace(device);
+            launch(plan, second.call(), workspace);
+            first.fetch();
+            EXPECT_FALSE(check_with_oracle(host, 1e12).passed()) << "the clone ran, not the first";
+            second.fetch();
+            const OracleCheck check = check_with_oracle(host, 1e12);
+            EXPECT_TRUE(check.passed()) << name << " " << op << " " << check.where << check.worst;
+        }
+    }
+}
+
+TEST(Timing, is_taken_on_every_device) {
+    for (const std::string& name : devices()) {
+        const Device device(name);
+        const Call host = make_call(flags_of("seqlen-q=64\nheads=2\nhead-dim=64\ndtype='f16'"), Contents::kRandom);
+        const DeviceCall call(device, host);
+        const Timing timing = time_call(device, plan_of(device, call.call()), call, 0.01);
+        EXPECT_GE(timing.repeats, 5);
+        EXPECT_GT(timing.median, 0);
+        EXPECT_LE(timing.p10, timing.median);
+        EXPECT_LE(timing.median, timing.p90);
+        EXPECT_LT(timing.median, 1);
+        call.fetch();
+        EXPECT_TRUE(check_with_oracle(host, 1e12).passed()) << name;
+    }
 }
 
 TEST(Calls, are_the_same_for_the_same_seed) {

@@ -55,19 +55,23 @@ TEST(Dropout, DropsItsShare) {
 
 TEST(Storage, FindsWritesOutsideOfTheElements) {
     TensorData tensor{DType::kF32, {2, 3, 2, 4}, std::vector<double>(48, 1.0), Access::kIn, {}, Layout::kPaddedRows, 0};
-    Storage input(tensor, DType::kF32);
+    const Device cpu("cpu");
+    Storage input(cpu, tensor, DType::kF32);
     const Tensor view = input.view();
     EXPECT_EQ(input.find_damage(), "");
     static_cast<float*>(view.data())[0] = 2;
+    input.fetch();
     EXPECT_NE(input.find_damage(), "") << "a changed input";
     tensor.access = Access::kOut;
-    Storage output(tensor, DType::kF32);
+    Storage output(cpu, tensor, DType::kF32);
     auto* data = static_cast<float*>(output.view().data());
     EXPECT_TRUE(output.is_unwritten(5));
     data[0] = 2;
+    output.fetch();
     EXPECT_EQ(output.find_damage(), "");
     EXPECT_FALSE(output.is_unwritten(0));
     data[8] = 3;  // in the gap behind the heads of a row
+    output.fetch();
     EXPECT_NE(output.find_damage(), "");
 }
 

@@ -2,6 +2,7 @@
 //
 //   TILEWISE_RANDOM_COUNT  problems (20000)
 //   TILEWISE_RANDOM_SEED   seed of the first one; the others follow (1)
+//   TILEWISE_TEST_DEVICE   whose kernels are tested (cpu)
 // The seed is printed first, and a failure prints its own: TILEWISE_RANDOM_SEED=<it> TILEWISE_RANDOM_COUNT=1 repeats it.
 #include <gtest/gtest.h>
 
@@ -53,7 +54,8 @@ TEST(Random, ResultsAreRightOrRefusalsNameAnArgument) {
     std::printf("%llu problems from TILEWISE_RANDOM_SEED=%llu\n", static_cast<unsigned long long>(count),
                 static_cast<unsigned long long>(seed));
     std::fflush(stdout);
-    const Device device("cpu");
+    const char* device_name = std::getenv("TILEWISE_TEST_DEVICE");
+    const Device device(device_name != nullptr ? device_name : "cpu");
     Tally tally;
     std::vector<std::thread> threads;
     for (unsigned i = 0; i < std::max(1u, std::thread::hardware_concurrency()); ++i)

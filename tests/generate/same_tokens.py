@@ -2,7 +2,7 @@
 """The language model says the same with every attention: (generate program, model file) -> "N passed, N failed".
 
 Greedy decoding is run on three prompts with the product's kernels and with the double-precision oracle, on a dense and on a
-paged cache. Every token must agree: an attention that is off by more than rounding derails within a few words.
+paged cache, and on a GPU where there is one (a line says if there is none, and nothing is counted). Every token must agree: an attention that is off by more than rounding derails within a few words.
 """
 
 import subprocess
@@ -28,6 +28,11 @@ VARIANTS = {
     "tilewise, one thread": ("--attention", "tilewise", "--threads", "1"),
     "oracle, paged": ("--attention", "oracle", "--paged"),
 }
+GPU_VARIANTS = {
+    "GPU, dense": ("--device", "cuda"),
+    "GPU, paged": ("--device", "cuda", "--paged"),
+    "GPU, pages of 7": ("--device", "cuda", "--paged", "--page-size", "7"),
+}
 
 
 class Failure(Exception):
@@ -42,6 +47,13 @@ def generate(program, model, prompt, options):
     if (f"attention by {ORACLE_KERNEL}," in result.stderr) != ("oracle" in options):
         raise Failure(f"ran on the wrong kernel, so that the comparison says nothing: {result.stderr.strip()}")
     return result.stdout
+
+
+def reason_against_gpu(program, model):
+    """Empty where the library opens a GPU."""
+    command = [program, "--model", model, "--prompt", "Hi", "--greedy", "--tokens", "1", "--device", "cuda"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
+    return result.stderr.strip() if "cannot be opened" in result.stderr else ""
 
 
 def token_ids(program, model, prompt, options):
@@ -87,9 +99,14 @@ def main():
         return result
 
     run("the answer makes sense", check_text, program, model)
+    variants, reason = dict(VARIANTS), reason_against_gpu(program, model)
+    if reason:
+        print(f"not run  the variants on a GPU ({len(PROMPTS) * len(GPU_VARIANTS)} cases): {reason}", flush=True)
+    else:
+        variants.update(GPU_VARIANTS)
     for prompt_name, prompt in PROMPTS.items():
         expected = run(f"{prompt_name}: oracle, dense", token_ids, program, model, prompt, REFERENCE)
-        for variant_name, options in VARIANTS.items():
+        for variant_name, options in variants.items():
             run(f"{prompt_name}: {variant_name}", check_variant, program, model, prompt, options, expected)
     print(f"{passed} passed, {failed} failed")
     sys.exit(1 if failed else 0)
