@@ -1,9 +1,11 @@
 // The text of plans for every recorded device, compared with golden/<registry>/<device>.txt: any change of a choice, a tile, a workspace or a
-// reason shows as a difference to be read and committed. `fake` holds invented kernels (the planner alone), `build` those of this build.
+// reason shows as a difference to be read and committed. `fake` holds invented kernels (the planner alone), `build` those of a build for the CPU,
+// `build_cuda` those of one for GPUs too.
 //
 //   plan_golden_test --regenerate-golden    rewrites the files
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -153,7 +155,12 @@ void check_golden(const std::string& folder, const Registry& registry) {
 }
 
 TEST(PlanGolden, FakeKernels) { check_golden("fake", fake::registry()); }
-TEST(PlanGolden, KernelsOfThisBuild) { check_golden("build", default_registry()); }
+TEST(PlanGolden, KernelsOfThisBuild) {
+    const auto rows = default_registry().rows();
+    const bool has_cuda =
+        std::any_of(rows.begin(), rows.end(), [](const KernelRow& row) { return row.device == DeviceKind::kCuda; });
+    check_golden(has_cuda ? "build_cuda" : "build", default_registry());
+}
 
 }  // namespace
 }  // namespace tilewise
