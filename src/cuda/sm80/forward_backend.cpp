@@ -32,6 +32,10 @@ const ForwardKernel& kernel_of(const KernelRow& row) { return *static_cast<const
 
 // Of the tensor pipe's rate for these instructions.
 constexpr double kReached = 0.6;
+// Of the memory's bandwidth where keys are the work, and the wait for a block's first keys: a few stages a block are on their way, which is
+// less than decode kernels have.
+constexpr double kBandwidthReached = 0.7;
+constexpr double kBlockStartSeconds = 2e-6;
 // A key range shorter than this many tiles is not worth a merge.
 constexpr int64_t kFewestTilesOfSplit = 4;
 constexpr int64_t kMostSplits = 128;
@@ -131,9 +135,12 @@ double cost(const Step& step, const DeviceInfo& device) {
     // Blocks that are too few leave multiprocessors without work.
     const double filled =
         static_cast<double>(blocks_of(tiles_of(step, shape))) / (device.cuda.num_multiprocessors * shape.min_blocks);
-    if (!step.problem.exec.batch_invariant)
-        rates.flops_per_second *= std::clamp(filled, 1e-3, 1.0);  // else the batch would choose the kernel
-    return kLaunchSeconds * (step.num_splits > 1 ? 2 : 1) + roofline_seconds(work, rates);
+    const double share = step.problem.exec.batch_invariant
+                             ? 1.0
+                             : std::clamp(filled, 1e-3, 1.0);  // else the batch would choose the kernel
+    rates.flops_per_second *= share;
+    rates.bytes_per_second *= kBandwidthReached * share;
+    return kLaunchSeconds * (step.num_splits > 1 ? 2 : 1) + kBlockStartSeconds + roofline_seconds(work, rates);
 }
 
 Status launch(const Step& step, const Arguments& arguments) {
