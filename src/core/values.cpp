@@ -8,6 +8,7 @@
 
 #include "core/validate.hpp"
 #include "core/validate_rules.hpp"
+#include "core/view.hpp"
 #include "math/sequence.hpp"
 
 namespace tilewise {
@@ -49,7 +50,7 @@ private:
     IntVector ints(Arg arg) const {
         const TensorDesc& tensor = problem_[arg];
         if (!tensor.given()) return {};
-        return {arguments_.get<int32_t>(arg), tensor.dim(0) == 1 ? 0 : tensor.step(0)};
+        return {arguments_.get<int32_t>(arg), stride_of(tensor, 0)};
     }
     bool appends() const { return problem_.has(Arg::kKNew); }
 
@@ -190,7 +191,7 @@ Status ValueCheck::check_page_ids(int64_t batch, KeyRange keys) const {
     const int64_t row = cache_row(batch);
     const int64_t num_pages = problem_[Arg::kK].dim(0);
     const int32_t* ids = arguments_.get<int32_t>(Arg::kPageTable) + (table.dim(0) == 1 ? 0 : row * table.step(0));
-    const int64_t stride = table.dim(1) == 1 ? 0 : table.step(1);
+    const int64_t stride = stride_of(table, 1);
     for (int64_t page = keys.begin / sizes_.page_size; page <= (keys.end - 1) / sizes_.page_size; ++page) {
         const int32_t id = ids[page * stride];
         if (id < 0 || id >= num_pages)

@@ -5,8 +5,6 @@ namespace tilewise {
 
 namespace {
 
-int64_t stride_of(const TensorDesc& t, int axis) { return t.dim(axis) == 1 ? 0 : t.step(axis); }
-
 RowIntTensor row_int_tensor(const Step& step, const Arguments& arguments, Arg arg) {
     const TensorDesc& t = step.problem[arg];
     if (!t.given()) return {};

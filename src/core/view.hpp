@@ -6,6 +6,9 @@
 
 namespace tilewise {
 
+// Stride of an axis as kernels take it: 0 where the axis has one element, whatever the caller wrote there.
+inline int64_t stride_of(const TensorDesc& t, int axis) { return t.dim(axis) == 1 ? 0 : t.step(axis); }
+
 AttentionView make_attention_view(const Step& step, const Arguments& arguments);
 HeadTensor head_tensor(const Step& step, const Arguments& arguments, Arg arg);
 RowTensor row_tensor(const Step& step, const Arguments& arguments, Arg arg);

@@ -47,8 +47,8 @@ Rotary rotary_of(const Step& step, const Arguments& arguments) {
     rotary.sin = pointer_of(step, arguments, Arg::kRotarySin);
     rotary.dtype = cos.dtype;
     for (int axis = 0; axis < 2; ++axis) {
-        rotary.cos_stride[axis] = cos.dim(axis) == 1 ? 0 : cos.step(axis);
-        rotary.sin_stride[axis] = sin.dim(axis) == 1 ? 0 : sin.step(axis);
+        rotary.cos_stride[axis] = stride_of(cos, axis);
+        rotary.sin_stride[axis] = stride_of(sin, axis);
     }
     rotary.dim = static_cast<int32_t>(2 * cos.dim(1));
     rotary.interleaved = step.problem.exec.rotary_interleaved;

@@ -26,8 +26,6 @@ struct Parts {
     int64_t lse_stride = 0;
 };
 
-int64_t stride_of(const TensorDesc& tensor, int axis) { return tensor.dim(axis) == 1 ? 0 : tensor.step(axis); }
-
 Parts parts_of(const Step& step, const Arguments& arguments) {
     const TensorDesc& o = step.problem[Arg::kPartialO];
     const TensorDesc& lse = step.problem[Arg::kPartialLse];

@@ -4,6 +4,7 @@
 #include "core/validate.hpp"
 #include "core/view.hpp"
 #include "cuda/common/launch.hpp"
+#include "cuda/common/row.hpp"
 #include "cuda/shared/append_params.hpp"
 
 namespace tilewise::cuda {
@@ -12,7 +13,7 @@ namespace {
 
 RotaryTable table_of(const Step& step, const Arguments& arguments, Arg arg) {
     const TensorDesc& t = step.problem[arg];
-    return {pointer_of(step, arguments, arg), t.dim(0) == 1 ? 0 : t.step(0), t.dim(1) == 1 ? 0 : t.step(1)};
+    return {pointer_of(step, arguments, arg), stride_of(t, 0), stride_of(t, 1)};
 }
 
 Rotary rotary_of(const Step& step, const Arguments& arguments) {
@@ -67,15 +68,7 @@ Status launch_append(const Step& step, const Arguments& arguments) {
 }  // namespace
 
 KernelRow append_row() {
-    KernelRow row;
-    row.name = "cuda_append";
-    row.device = DeviceKind::kCuda;
-    row.op = Op::kAppend;
-    row.dtypes = {DType::kF32, DType::kF16, DType::kBF16};
-    row.max_head_dim = kMaxHeadDim;
-    row.max_head_dim_v = kMaxHeadDimV;
-    row.features = "all";
-    row.isa = 80;
+    KernelRow row = cuda_row("cuda_append", Op::kAppend, {DType::kF32, DType::kF16, DType::kBF16});
     row.launch = launch_append;
     return row;
 }

@@ -45,7 +45,7 @@ Status launch_sink(const BackwardParams& params, const Step& step, const Argumen
     sink.lse_log2 = params.scratch.lse_log2;
     sink.sums = arguments.at<float>(step.block(kSinkBlock));
     sink.grad_sink = static_cast<float*>(pointer_of(step, arguments, Arg::kGradSink));
-    sink.grad_stride = tensor.dim(0) == 1 ? 0 : tensor.step(0);
+    sink.grad_stride = stride_of(tensor, 0);
     sink.num_tokens = sizes.total_q;
     sink.num_chunks = ceil_div(sizes.total_q, kTokensOfChunk);
     sink.num_heads = static_cast<int32_t>(sizes.num_heads_q);

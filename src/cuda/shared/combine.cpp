@@ -4,6 +4,7 @@
 #include "core/validate.hpp"
 #include "core/view.hpp"
 #include "cuda/common/launch.hpp"
+#include "cuda/common/row.hpp"
 #include "cuda/shared/combine_params.hpp"
 #include "cuda/shared/vectors.hpp"
 
@@ -13,8 +14,6 @@ namespace {
 
 // From so many parts on, the warps of a block share one row.
 constexpr int64_t kPartsToShare = 8;
-
-int64_t stride_of(const TensorDesc& tensor, int axis) { return tensor.dim(axis) == 1 ? 0 : tensor.step(axis); }
 
 Parts parts_of(const Step& step, const Arguments& arguments) {
     const TensorDesc& o = step.problem[Arg::kPartialO];
@@ -77,15 +76,7 @@ Status launch_combine(const Step& step, const Arguments& arguments) {
 }  // namespace
 
 KernelRow combine_row() {
-    KernelRow row;
-    row.name = "cuda_combine";
-    row.device = DeviceKind::kCuda;
-    row.op = Op::kCombine;
-    row.dtypes = {DType::kF32, DType::kF16, DType::kBF16};
-    row.max_head_dim = kMaxHeadDim;
-    row.max_head_dim_v = kMaxHeadDimV;
-    row.features = "all";
-    row.isa = 80;
+    KernelRow row = cuda_row("cuda_combine", Op::kCombine, {DType::kF32, DType::kF16, DType::kBF16});
     row.launch = launch_combine;
     return row;
 }

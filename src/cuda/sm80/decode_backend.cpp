@@ -37,10 +37,7 @@ std::string refuse(const KernelRow& row, const Problem& problem, const DeviceInf
                            sizes.gqa_ratio(), kMostPackedRows);
     if (problem.score.dropout_p > 0) return "dropout_p: it has no dropout";
     if (problem.exec.batch_invariant) return "batch_invariant: whether it pays depends on the batch";
-    if (kernel.numbers.shared_bytes > device.cuda.shared_memory_per_block)
-        return fmt::format("needs {} bytes of shared memory a block; this GPU allows {}", kernel.numbers.shared_bytes,
-                           device.cuda.shared_memory_per_block);
-    return {};
+    return shared_memory_refusal(kernel.numbers.shared_bytes, device);
 }
 
 DecodeInput input_of(const Step& step) {
@@ -125,15 +122,9 @@ void register_decode_rows(Registry& registry) {
 #undef TILEWISE_SM80_DECODE
     };
     for (const DecodeKernel& kernel : kernels) {
-        KernelRow row;
-        row.name = kernel.name;
-        row.device = DeviceKind::kCuda;
-        row.op = Op::kForward;
-        row.dtypes = {kernel.dtype};
+        KernelRow row = cuda_row(kernel.name, Op::kForward, {kernel.dtype});
         row.max_head_dim = kernel.shape.head_dim;
-        row.max_head_dim_v = kMaxHeadDimV;
         row.features = "all but dropout; up to 64 rows a key head";
-        row.isa = 80;
         row.kernel = &kernel;
         row.refuse = refuse;
         row.layout = layout;

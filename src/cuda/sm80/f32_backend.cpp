@@ -9,10 +9,12 @@
 #include "core/view.hpp"
 #include "core/workspace.hpp"
 #include "cuda/common/launch.hpp"
+#include "cuda/common/row.hpp"
 #include "cuda/shared/bwd_prologue.hpp"
 #include "cuda/shared/combine.hpp"
 #include "cuda/shared/vectors.hpp"
 #include "cuda/sm80/f32_params.hpp"
+#include "cuda/sm80/parts_backend.hpp"
 
 namespace tilewise::cuda::sm80 {
 
@@ -23,7 +25,6 @@ constexpr const char* kBackwardName = "sm80_f32_backward";
 
 // Fused multiply-adds of all cores at 1.5 GHz, of which tiles of this shape reach about half.
 constexpr double kFlopsOfMultiprocessor = 128 * 2 * 1.5e9 * 0.5;
-constexpr double kLaunchSeconds = 4e-6;
 constexpr int64_t kBlocksOfMultiprocessor = 2;
 constexpr int64_t kFewestTilesOfSplit = 4;
 constexpr int64_t kMostSplits = 64;
@@ -58,8 +59,6 @@ TileMap key_tiles(const Problem& problem, const Sizes& sizes) {
     return map;
 }
 
-int64_t blocks_of(const TileMap& map) { return map.num_sequences * map.num_heads * map.num_tiles * map.num_splits; }
-
 // Whether four columns of a row are one access.
 bool has_fours(const TensorDesc& tensor) {
     return allows_access_of(tensor, 4 * static_cast<int>(size_of(tensor.dtype)));
@@ -91,11 +90,7 @@ void layout_forward(Step& step, const DeviceInfo& device) {
     step.tiling = {kF32Tile, kF32Tile, 1};
     step.num_splits = splits_for(step, device, tiles);
     WorkspaceLayout layout(step.workspace_base);
-    if (step.num_splits > 1) {
-        const int64_t rows = step.num_splits * sizes.total_q * sizes.num_heads_q;
-        layout.add("partial_o", rows * sizes.head_dim_v * int64_t{sizeof(float)});
-        layout.add("partial_lse", rows * int64_t{sizeof(float)});
-    }
+    if (step.num_splits > 1) add_partial_blocks(layout, step);
     step.workspace = layout.take_blocks();
 }
 
@@ -145,17 +140,6 @@ const void* bias_entry(DType dtype) {
     }
 }
 
-// Calls launch_columns(dims) for every launch that the columns of v take.
-template <class Launch> Status for_each_columns(HeadDims whole, Launch&& launch_columns) {
-    for (int32_t first = 0; first < whole.head_dim_v; first += kF32MostColumns) {
-        HeadDims dims = whole;
-        dims.first_column_v = first;
-        dims.head_dim_v = std::min(whole.head_dim_v - first, kF32MostColumns);
-        if (Status status = launch_columns(dims); !status.ok()) return status;
-    }
-    return {};
-}
-
 Status launch_forward(const Step& step, const Arguments& arguments) {
     const Sizes& sizes = step.sizes;
     const DType dtype = step.problem[Arg::kQ].dtype;
@@ -163,12 +147,8 @@ Status launch_forward(const Step& step, const Arguments& arguments) {
     params.view = make_attention_view(step, arguments);
     params.tiles = query_tiles(step.problem, sizes, packed_heads_of(sizes));
     params.tiles.num_splits = step.num_splits;
-    if (step.num_splits > 1) {
-        params.partial = {arguments.at<float>(step.block("partial_o")), arguments.at<float>(step.block("partial_lse")),
-                          sizes.total_q * sizes.num_heads_q,
-                          step.problem.has(Arg::kCuSeqlensQ) ? 0 : sizes.max_seqlen_q};
-    }
-    const Status status = for_each_columns(dims_of(step, Arg::kO), [&](const HeadDims& dims) {
+    if (step.num_splits > 1) params.partial = partial_output(step, arguments);
+    const Status status = for_each_columns(dims_of(step, Arg::kO), kF32MostColumns, [&](const HeadDims& dims) {
         params.dims = dims;
         return launch_kernel(kForwardName, forward_entry(dtype, dims.head_dim_v),
                              {blocks_of(params.tiles), kF32Threads, 0}, &params, arguments);
@@ -222,22 +202,14 @@ Status launch_backward(const Step& step, const Arguments& arguments) {
     if (Status status = launch_bias(params, step, arguments); !status.ok()) return status;
     params.tiles = key_tiles(step.problem, step.sizes);
     if (Status status = launch_gradient(params, step, arguments, F32Gradient::kKey); !status.ok()) return status;
-    return for_each_columns(params.dims, [&](const HeadDims& dims) {
+    return for_each_columns(params.dims, kF32MostColumns, [&](const HeadDims& dims) {
         params.dims = dims;
         return launch_gradient(params, step, arguments, F32Gradient::kValue);
     });
 }
 
 KernelRow f32_row(const char* name, Op op) {
-    KernelRow row;
-    row.name = name;
-    row.device = DeviceKind::kCuda;
-    row.op = op;
-    row.dtypes = {DType::kF32, DType::kF16, DType::kBF16};
-    row.max_head_dim = kMaxHeadDim;
-    row.max_head_dim_v = kMaxHeadDimV;
-    row.features = "all";
-    row.isa = 80;
+    KernelRow row = cuda_row(name, op, {DType::kF32, DType::kF16, DType::kBF16});
     row.layout = op == Op::kForward ? layout_forward : layout_backward;
     row.cost = cost_of;
     row.launch = op == Op::kForward ? launch_forward : launch_backward;

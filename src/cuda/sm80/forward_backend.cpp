@@ -48,10 +48,7 @@ std::string refuse(const KernelRow& row, const Problem& problem, const DeviceInf
     const ForwardKernel& kernel = kernel_of(row);
     if (const char* modifier = modifier_of(problem); !kernel.has_modifiers && modifier != nullptr)
         return std::string(modifier) + ": it only scales scores; the kernels named _mod do more";
-    if (kernel.shared_bytes > device.cuda.shared_memory_per_block)
-        return fmt::format("needs {} bytes of shared memory a block; this GPU allows {}", kernel.shared_bytes,
-                           device.cuda.shared_memory_per_block);
-    return {};
+    return shared_memory_refusal(kernel.shared_bytes, device);
 }
 
 // The query heads of a key head share a tile where one head's queries would not fill it.
@@ -80,8 +77,6 @@ TileMap tiles_of(const Step& step, const ForwardShape& shape) {
     map.heads_per_section = static_cast<int32_t>(step.tiling.heads_per_section);
     return map;
 }
-
-int64_t blocks_of(const TileMap& map) { return map.num_sequences * map.num_heads * map.num_tiles * map.num_splits; }
 
 int64_t section_of(const Step& step) {
     const Sizes& sizes = step.sizes;
@@ -186,15 +181,9 @@ void register_forward_rows(Registry& registry) {
 #undef TILEWISE_SM80_FORWARD
     };
     for (const ForwardKernel& kernel : kernels) {
-        KernelRow row;
-        row.name = kernel.name;
-        row.device = DeviceKind::kCuda;
-        row.op = Op::kForward;
-        row.dtypes = {kernel.dtype};
+        KernelRow row = cuda_row(kernel.name, Op::kForward, {kernel.dtype});
         row.max_head_dim = kernel.shape.head_dim;
-        row.max_head_dim_v = kMaxHeadDimV;
-        row.features = kernel.has_modifiers ? "all" : "all but softcap, ALiBi, bias, mask and dropout";
-        row.isa = 80;
+        if (!kernel.has_modifiers) row.features = "all but softcap, ALiBi, bias, mask and dropout";
         row.kernel = &kernel;
         row.refuse = refuse;
         row.layout = layout;

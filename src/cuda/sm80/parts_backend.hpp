@@ -1,12 +1,16 @@
-// What the host sides of the tensor-core forward and decode share.
+// What the host sides of attention kernels share.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <string>
 
 #include "core/problem.hpp"
 #include "core/view.hpp"
 #include "core/workspace.hpp"
 #include "cuda/common/params.hpp"
+#include "cuda/common/row.hpp"
 #include "cuda/shared/vectors.hpp"
 
 namespace tilewise::cuda::sm80 {
@@ -21,6 +25,17 @@ inline const char* modifier_of(const Problem& problem) {
     if (problem.has(Arg::kAlibiSlopes)) return "alibi_slopes";
     if (problem.has(Arg::kBias)) return "bias";
     return problem.has(Arg::kMask) ? "mask" : nullptr;
+}
+
+// Empty where the GPU has the shared memory that a block needs.
+inline std::string shared_memory_refusal(int32_t bytes, const DeviceInfo& device) {
+    if (bytes <= device.cuda.shared_memory_per_block) return {};
+    return fmt::format("needs {} bytes of shared memory a block; this GPU allows {}", bytes,
+                       device.cuda.shared_memory_per_block);
+}
+
+inline int64_t blocks_of(const TileMap& map) {
+    return map.num_sequences * map.num_heads * map.num_tiles * map.num_splits;
 }
 
 inline HeadDims dims_of(const Step& step) {
