@@ -5,9 +5,6 @@
 
 namespace tilewise::cuda {
 
-// Most rows of queries that one block computes, over all kernels.
-constexpr int kMaxTileM = 128;
-
 // Which rows a block computes. A block's number is folded over (section of heads, row tile, head of the section): blocks with equal
 // tiles of a section's heads are neighbours, longest first, so that a section's keys stay in the second-level cache.
 struct TileMap {
