@@ -4,7 +4,8 @@ import ctypes
 
 MAX_RANK = 5
 FORWARD, BACKWARD, DECODE = 0, 1, 2
-CAUSAL = 1
+CAUSAL = 1  # a flag of Mask
+DETERMINISTIC = 1  # a flag of Options
 
 
 class Tensor(ctypes.Structure):

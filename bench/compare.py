@@ -12,6 +12,7 @@ import argparse
 import datetime
 import json
 import math
+import re
 import statistics
 import sys
 from pathlib import Path
@@ -95,6 +96,13 @@ def training_cell(library, cell, options):
         )
         plan = tw.Plan(library, tw.BACKWARD, call)
         functions["tilewise"] = lambda _: plan.launch(call)
+        if options.deterministic:
+            repeatable = tw.attention_of(
+                causal=causal, q=q, k=k, v=v, o=o, lse=lse, grad_o=grad_o, grad_q=grads[0], grad_k=grads[1], grad_v=grads[2]
+            )
+            repeatable.options.flags |= tw.DETERMINISTIC
+            repeatable_plan = tw.Plan(library, tw.BACKWARD, repeatable)
+            functions["deterministic"] = lambda _: repeatable_plan.launch(repeatable)
     else:
         functions["tilewise"] = lambda _: plan.launch(forward)
     functions["tilewise"](0)
@@ -180,6 +188,8 @@ def main():
     parser.add_argument("--library", required=True, help="path of libtilewise.so")
     parser.add_argument("--grid", nargs="+", default=["forward", "backward", "decode"], choices=["forward", "backward", "decode"])
     parser.add_argument("--peers", nargs="+", default=list(PEERS), choices=list(PEERS))
+    parser.add_argument("--deterministic", action="store_true", help="time our deterministic backward too")
+    parser.add_argument("--only", default="", help="a regular expression of the cells' names, for example 'd128 causal'")
     parser.add_argument("--passes", type=int, default=7)
     parser.add_argument("--pass-us", type=float, default=4000, help="length of one pass")
     parser.add_argument("--json", type=Path, help="where to write the results")
@@ -188,6 +198,8 @@ def main():
     print(f"{torch.cuda.get_device_name()}, {datetime.date.today()}, torch {torch.__version__}; TFLOP/s, decode: microseconds")
     results, ratios = [], {}
     for cell in cells_of(options.grid):
+        if not re.search(options.only, name_of(cell)):
+            continue
         run = decode_cell if cell["op"] == "decode" else training_cell
         kernel, values = run(library, cell, options)
         sign = -1 if cell["op"] == "decode" else 1

@@ -2,7 +2,7 @@
 """Makes a folder that runs on another Linux machine with an NVIDIA driver: a build tree -> .stage/gpu/.
 
 It holds the library, the command line program, the test and bench programs, and the libraries that they need beyond
-glibc and the driver. `run-tests` and `run-bench` in it need bash and coreutils, and no source tree.
+glibc and the driver. `run-tests`, `run-sanitizers` and `run-bench` in it need bash and coreutils, and no source tree.
 """
 
 import argparse
@@ -110,7 +110,7 @@ def stage(build_dir, folder):
         copy_stripped(path.resolve(), folder / "lib" / name)
     shutil.copytree(ROOT / "bench" / "grids", folder / "grids")
     write_test_list(tests, folder / "tests.tsv")
-    for script in ("run-tests", "run-bench"):
+    for script in ("run-tests", "run-sanitizers", "run-bench"):
         source = ROOT / "tools" / "stage" / f"{script.replace('-', '_')}.sh"
         shutil.copyfile(source, folder / script)
         (folder / script).chmod(0o755)

@@ -159,8 +159,9 @@ typedef struct tilewise_cache {
     int32_t rotary_interleaved;     /* pairs (2t, 2t+1); otherwise (t, t + rotary_dim / 2) */
     /* In and out, optional, int32 (1): on a GPU, where lengths and indices cannot be checked before the launch, an append (of a decode
      * too) adds the bits of tilewise_cache_fault to it; without a fault it keeps its value. Set it to 0 first. A new row with a fault
-     * is not written, and nothing is ever written outside of the cache. On a CPU the same faults are refused before anything
-     * runs, so the flag keeps its value. */
+     * is not written, and nothing is ever written outside of the cache. Attention reads nothing outside of it either: with a wrong
+     * length, cache row or page id it sees other keys of the cache. On a CPU the same faults are refused before anything runs, so the
+     * flag keeps its value. */
     tilewise_tensor error_flag;
 } tilewise_cache;
 

@@ -157,8 +157,9 @@ int run_verify(const VerifyFlags& flags) {
 void add_verify(CLI::App& app, int& exit_code) {
     CLI::App* command = app.add_subcommand("verify", "every kernel and case against the oracle");
     const auto flags = std::make_shared<VerifyFlags>();
-    command->add_option("--kernel", flags->filter.kernel, "only kernels whose name contains this");
-    command->add_option("--case", flags->filter.case_name, "only cases whose name contains this");
+    command->add_option("--kernel", flags->filter.kernel,
+                        "only kernels whose name contains this; A,=B: those that contain A, and B itself");
+    command->add_option("--case", flags->filter.case_name, "only cases, likewise");
     command->add_option("--device", flags->filter.device, "a device of this machine")->capture_default_str();
     command->add_flag("--json", flags->json, "machine-readable");
     command->callback([flags, &exit_code] { exit_code = run_verify(*flags); });

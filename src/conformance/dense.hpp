@@ -51,6 +51,7 @@ DenseResult naive_attention(const DenseHead& head, DType element);
 struct Roundings {
     double element = 0;  // of q, k, v, P, dS, outputs
     double compute = 0;  // of sums, exponentials, lse
+    double product = 0;  // of a dP, relative to the sum of its terms' magnitudes
     double score = 0;    // of a score, relative to the sum of its terms' magnitudes
     double tiny = 0;     // of a P or dS, absolute: what is lost below the smallest normal number
 };

@@ -2,7 +2,8 @@
 // counted in these units, so that a small element beside large ones is held to its own size.
 //
 //   relative error of p     r_P + r_s (|s|-terms of the pair + their mean over the row) + exponential
-//   dS = p (dP - delta + dlse): that of p on the whole, sums in dP and delta, the rounding of o inside delta, and its own
+//   dS = p (dP - delta + dlse): that of p on the whole, sums in dP and delta, the rounding of o inside delta, that of p to the element
+//        type (kernels may hand dS the P that dV gets), and its own
 #include <algorithm>
 #include <cmath>
 
@@ -98,7 +99,8 @@ private:
             const auto place = static_cast<size_t>(row * n.keys + pair.key);
             const double grad_p = pair.factor * absolute_dot(grad_o, head_.v.data() + pair.key * n.dv, n.dv);
             const double inner = grad_p + delta + grad_lse;
-            const double error = (pair.p_error + r_.compute * pair.p) * inner + r_.element * pair.p * delta;
+            const double error = (pair.p_error + r_.product * pair.p + r_.tiny) * inner + r_.element * pair.p * delta +
+                                 r_.element * std::fabs(exact_.grad_s[place]);
             result_.grad_s[place] = error;
             const double own = r_.element * std::fabs(exact_.grad_s[place]) + r_.tiny;
             const double product_error = head_.score.scale * pair.cap_derivative * (error + own) +

@@ -40,9 +40,9 @@ RowState<Real> softmax_row(const DenseHead& head, int64_t row, Product&& product
         if (head.visible[pair] == 0) continue;
         Real score = scale * product_of(key), derivative = 1;
         if (cap > 0) {
-            const Real t = std::tanh(score / cap);
-            score = cap * t;
-            derivative = 1 - t * t;
+            const Real x = score / cap, c = std::cosh(x);
+            score = cap * std::tanh(x);
+            derivative = 1 / (c * c);
         }
         if (!head.additive.empty()) score += static_cast<Real>(head.additive[pair]);
         state.pairs.push_back({key, score, derivative});

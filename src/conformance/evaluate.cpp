@@ -56,11 +56,13 @@ void add_rows(const HeadOutput& output, const HeadAnswers& answers, std::vector<
 Roundings roundings_of(const Instance& instance) {
     const double element = unit_roundoff(instance.dtype);
     const double compute = unit_roundoff(instance.dtype == DType::kF64 ? DType::kF64 : DType::kF32);
-    // A score is scaled (into base 2, perhaps) after a sum of head_dim terms, whose roundings add up like a random walk.
-    const double sum = 2 + std::sqrt(static_cast<double>(instance.spec.sizes.head_dim)) / 4;
+    // The roundings of a sum of n terms add up like a random walk; a score is scaled (into base 2, perhaps) afterwards.
+    const auto sum = [](int64_t n) { return 2 + std::sqrt(static_cast<double>(n)) / 4; };
+    const SizesSpec& sizes = instance.spec.sizes;
     // A rotated row is rounded to the element type before its scores are formed.
     const double rotated = instance.has(Slot::kRotaryCos) ? 2 * element : 0;
-    return {element, compute, compute * sum + rotated, tiny_roundoff(instance.dtype)};
+    return {element, compute, compute * sum(sizes.head_dim_v), compute * sum(sizes.head_dim) + rotated,
+            tiny_roundoff(instance.dtype)};
 }
 
 HeadAnswers answers_of(const Instance& instance, size_t s, int64_t head_q) {

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <mutex>
 #include <optional>
+#include <string_view>
 #include <thread>
 
 #include "conformance/case.hpp"
@@ -18,9 +19,14 @@ namespace tilewise::conformance {
 
 namespace {
 
-bool matches(const std::string& name, const std::string& part) { return name.find(part) != std::string::npos; }
-bool selects_case(const Filter& filter, const std::string& name) {
-    return filter.whole_case_name ? name == filter.case_name : matches(name, filter.case_name);
+bool matches(std::string_view name, std::string_view patterns) {
+    for (;;) {
+        const size_t comma = patterns.find(',');
+        const std::string_view one = patterns.substr(0, comma);
+        if (one.starts_with('=') ? name == one.substr(1) : name.find(one) != std::string_view::npos) return true;
+        if (comma == std::string_view::npos) return false;
+        patterns.remove_prefix(comma + 1);
+    }
 }
 
 // One problem and the kernels that face it.
@@ -82,12 +88,12 @@ private:
 
     void add_items() {
         for (const Case& c : all_cases()) {
-            if (!selects_case(filter_, c.name)) continue;
+            if (!matches(c.name, filter_.case_name)) continue;
             add_item({c.name, c.spec, nullptr, DType::kF32, {}});
             if (c.for_backward) add_item({c.name, backward_spec(c), nullptr, DType::kF32, {}});
         }
         for (const CombineCase& c : all_combine_cases()) {
-            if (!selects_case(filter_, c.name)) continue;
+            if (!matches(c.name, filter_.case_name)) continue;
             Item item{c.name, {}, &c, DType::kF32, {}};
             item.spec.op = Op::kCombine;
             add_item(item);
@@ -194,9 +200,9 @@ std::vector<std::string> selected_kernels(const Filter& filter) {
 std::vector<std::string> selected_cases(const Filter& filter) {
     std::vector<std::string> names;
     for (const Case& c : all_cases())
-        if (selects_case(filter, c.name)) names.push_back(c.name);
+        if (matches(c.name, filter.case_name)) names.push_back(c.name);
     for (const CombineCase& c : all_combine_cases())
-        if (selects_case(filter, c.name)) names.push_back(c.name);
+        if (matches(c.name, filter.case_name)) names.push_back(c.name);
     return names;
 }
 

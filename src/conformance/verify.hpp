@@ -26,11 +26,10 @@ struct Result {
     double worst_ratio = 0;  // largest error over the largest allowed one; passes up to 1
 };
 
-// Parts of names; empty: all.
+// Of names: "a,=b" selects those that contain a, and b itself; empty: all.
 struct Filter {
     std::string kernel;
     std::string case_name;
-    bool whole_case_name = false;  // case_name is not a part but the name
     std::string device = "cpu";
 };
 

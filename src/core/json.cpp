@@ -105,6 +105,7 @@ Json json_of(const Step& step) {
     json["num_stages"] = step.tiling.num_stages;
     json["packed_heads"] = step.tiling.packed_heads;
     json["min_split_keys"] = step.tiling.min_split_keys;
+    json["clustered"] = step.tiling.clustered;
     json["heads_per_section"] = step.tiling.heads_per_section;
     json["num_splits"] = step.num_splits;
     json["num_threads"] = step.num_threads;

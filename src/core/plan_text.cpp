@@ -29,7 +29,8 @@ std::string choices_of(const Step& step, const DeviceInfo& device) {
     if (step.tiling.tile_m > 0) words.push_back(fmt::format("tile {} x {}", step.tiling.tile_m, step.tiling.tile_n));
     if (step.tiling.num_stages > 0) words.push_back(plural(step.tiling.num_stages, "stage"));
     if (step.tiling.packed_heads > 1) words.push_back(fmt::format("{} heads a tile", step.tiling.packed_heads));
-    if (step.num_splits > 1) words.push_back(plural(step.num_splits, "key split"));
+    if (step.num_splits > 1)
+        words.push_back(plural(step.num_splits, "key split") + (step.tiling.clustered ? " in a cluster" : ""));
     if (step.num_chunks > 1) words.push_back(plural(step.num_chunks, "key chunk"));
     if (device.kind == DeviceKind::kCpu) words.push_back(plural(step.num_threads, "thread"));
     return fmt::format("{}", fmt::join(words, ", "));

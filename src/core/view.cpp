@@ -31,8 +31,16 @@ SequenceTable sequence_table(const Step& step, const Arguments& arguments) {
     table.leftpad_k = int_vector(step, arguments, Arg::kLeftpadK);
     table.cache_batch_idx = int_vector(step, arguments, Arg::kCacheBatchIdx);
     table.seqlen_q = sizes.max_seqlen_q;
-    table.seqlen_k = sizes.max_seqlen_k;
+    const bool paged = step.problem.has(Arg::kPageTable);
+    table.cache_rows = step.problem[paged ? Arg::kPageTable : Arg::kK].dim(0);
+    // Without a page or a row there is no key, whatever the table's size.
+    const bool is_empty = table.cache_rows == 0 || step.problem[Arg::kK].dim(0) == 0;
+    table.seqlen_k = is_empty ? 0 : sizes.max_seqlen_k;
     return table;
+}
+
+uint32_t last_page_of(const TensorDesc& k) {
+    return static_cast<uint32_t>(clamp_to<int64_t>(k.dim(0) - 1, 0, 0x7fffffff));
 }
 
 Dropout dropout_of(const ScoreSpec& score) {
@@ -85,7 +93,7 @@ AttentionView make_attention_view(const Step& step, const Arguments& arguments) 
     view.sequences = sequence_table(step, arguments);
     if (const TensorDesc& t = step.problem[Arg::kPageTable]; t.given())
         view.pages = {static_cast<const int32_t*>(pointer_of(step, arguments, Arg::kPageTable)), stride_of(t, 0),
-                      stride_of(t, 1), step.sizes.page_size};
+                      stride_of(t, 1), step.sizes.page_size, last_page_of(step.problem[Arg::kK])};
     view.q = head_tensor(step, arguments, Arg::kQ);
     view.k = head_tensor(step, arguments, Arg::kK);
     view.v = head_tensor(step, arguments, Arg::kV);

@@ -17,4 +17,9 @@ TILEWISE_HD KeyPlace paged_key(const int32_t* page_table_row, int64_t page_table
     return {page_table_row[(key / page_size) * page_table_stride], key % page_size};
 }
 
+// Ids past the last page, and negative ones, become the last page: whatever an index in a device's memory says, no read leaves the cache.
+TILEWISE_HD uint32_t page_within(int64_t id, uint32_t last_page) {
+    return min_of<uint32_t>(static_cast<uint32_t>(id), last_page);
+}
+
 }  // namespace tilewise

@@ -37,8 +37,8 @@ template <class Real> inline Real modified_score(const ScoreModifier& m, Real pr
 template <class Real> inline Real score_derivative(const ScoreModifier& m, Real product) {
     const Real scale = static_cast<Real>(m.softmax_scale);
     if (m.softcap <= 0.0f) return scale;
-    const Real t = std::tanh(scale * product / static_cast<Real>(m.softcap));
-    return scale * (Real(1) - t * t);
+    const Real c = std::cosh(scale * product / static_cast<Real>(m.softcap));
+    return scale / (c * c);  // 1 - tanh^2 without its cancellation
 }
 #endif
 

@@ -3,6 +3,8 @@
 //
 // Keys are counted from the first valid one: seqlen_k excludes left padding, and key j lies at row first_key + j of its
 // cache row (dense), of the packed tensor (ragged), or of the page table's logical rows (paged).
+//
+// Where these integers lie on a device nobody has checked them: whatever they are, the keys of a sequence lie in the cache.
 #pragma once
 
 #include "math/types.hpp"
@@ -24,8 +26,9 @@ struct SequenceTable {
     IntVector seqused_k;        // (batch): valid keys, left padding included
     IntVector leftpad_k;        // (batch): keys to skip at the start
     IntVector cache_batch_idx;  // (batch): row of a dense cache, or of the page table
-    int64_t seqlen_q = 0;       // rows of a dense q
-    int64_t seqlen_k = 0;       // rows of a dense k, or max_pages * page_size
+    int64_t cache_rows = int64_t{1} << 31;
+    int64_t seqlen_q = 0;  // rows of a dense q
+    int64_t seqlen_k = 0;  // rows of a dense k, or max_pages * page_size
 };
 
 struct Sequence {
@@ -53,12 +56,14 @@ TILEWISE_HD Sequence resolve_sequence(const SequenceTable& table, int64_t batch)
         s.k_row = table.cu_seqlens_k[batch];
         s.allocated_k = table.cu_seqlens_k[batch + 1] - s.k_row;
     } else {
-        s.k_batch = table.cache_batch_idx.given() ? table.cache_batch_idx[batch] : batch;
+        s.k_batch = batch;
+        if (table.cache_batch_idx.given())
+            s.k_batch = max_of<int64_t>(min_of<int64_t>(table.cache_batch_idx[batch], table.cache_rows - 1), 0);
         s.allocated_k = table.seqlen_k;
     }
     const int64_t used_q = table.seqused_q.given() ? table.seqused_q[batch] : s.allocated_q;
     const int64_t used_k = table.seqused_k.given() ? table.seqused_k[batch] : s.allocated_k;
-    const int64_t leftpad = table.leftpad_k.given() ? table.leftpad_k[batch] : 0;
+    const int64_t leftpad = table.leftpad_k.given() ? max_of<int64_t>(table.leftpad_k[batch], 0) : 0;
     s.seqlen_q = static_cast<int32_t>(clamp_to<int64_t>(used_q, 0, s.allocated_q));
     s.first_key = s.k_row + leftpad;
     s.seqlen_k = static_cast<int32_t>(max_of<int64_t>(clamp_to<int64_t>(used_k, 0, s.allocated_k) - leftpad, 0));

@@ -99,6 +99,7 @@ struct PageTable {
     int64_t row_stride = 0;
     int64_t page_stride = 0;
     int64_t page_size = 0;
+    uint32_t last_page = 0x7fffffff;  // id of k's last page
 };
 
 struct Dropout {
@@ -130,7 +131,9 @@ struct AttentionView {
     TILEWISE_HD KeyPlace place_of(const Sequence& s, int64_t key) const {
         const int64_t row = s.first_key + key;
         if (pages.data == nullptr) return {s.k_batch, row};
-        return paged_key(pages.data + s.k_batch * pages.row_stride, pages.page_stride, pages.page_size, row);
+        KeyPlace place = paged_key(pages.data + s.k_batch * pages.row_stride, pages.page_stride, pages.page_size, row);
+        place.page = page_within(place.page, pages.last_page);
+        return place;
     }
     // The positional mask of one sequence, its own prefix included.
     TILEWISE_HD IntervalMask mask_of(int64_t batch, const Sequence& s) const {

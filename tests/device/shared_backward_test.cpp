@@ -110,6 +110,7 @@ cuda::BackwardParams params_of(const BackwardCase& c, DeviceCall& device, const 
     params.scratch.lse_log2 = scratch.lse_log2.as<float>();
     params.scratch.num_rows = kTokens * kHeads;
     params.scratch.rows_per_batch = c.ragged ? 0 : kTokens / 2;
+    params.scratch.head_rows = c.ragged ? kTokens : kTokens / 2;
     return params;
 }
 
@@ -137,10 +138,11 @@ TEST_P(SharedBackward, PrologueComputesDeltaAndLse) {
     DeviceCall::wait();
 
     const std::vector<bool> used = used_queries(c);
-    Values delta, lse_log2, grad_sink(kHeads, 0.0);
+    Values delta(kTokens * kHeads), lse_log2(kTokens * kHeads), grad_sink(kHeads, 0.0);
     for (int64_t token = 0; token < kTokens; ++token)
         for (int64_t head = 0; head < kHeads; ++head) {
-            const auto index = static_cast<int64_t>(lse_index(c, token, head));
+            const size_t place = lse_index(c, token, head);
+            const auto index = static_cast<int64_t>(place);
             double sum = 0, lse = -kInf;
             if (used[static_cast<size_t>(token)]) {
                 for (int64_t d = 0; d < c.head_dim_v; ++d) {
@@ -150,8 +152,8 @@ TEST_P(SharedBackward, PrologueComputesDeltaAndLse) {
                 sum -= call.at(Arg::kGradLse, index);
                 lse = call.at(Arg::kLse, index);
             }
-            delta.push_back(sum);
-            lse_log2.push_back(lse == -kInf ? kInf : lse / std::log(2.0));
+            delta[place] = sum;
+            lse_log2[place] = lse == -kInf ? kInf : lse / std::log(2.0);
             if (lse != -kInf) grad_sink[static_cast<size_t>(head)] -= std::exp(call.at(Arg::kSink, head) - lse) * sum;
         }
     expect_near(doubles(scratch.delta.read<float>(kTokens * kHeads)), delta, 2e-4, "delta");
@@ -253,6 +255,7 @@ TEST(SharedBackwardSink, ManyRowsRepeatBitForBit) {
         params.grad.o = head_tensor(device.step, device.arguments, Arg::kGradO);
         params.scratch.delta = delta.as<float>();
         params.scratch.lse_log2 = lse_log2.as<float>();
+        params.scratch.head_rows = rows;
         const Status status = cuda::launch_bwd_prologue(params, device.step, device.arguments);
         ASSERT_TRUE(status.ok()) << status.message();
         DeviceCall::wait();

@@ -11,12 +11,11 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
-#include <new>
 #include <random>
 #include <span>
 #include <vector>
 
-#include "tilewise/tilewise.hpp"
+#include "place.hpp"
 
 namespace reports {
 
@@ -79,9 +78,8 @@ public:
         std::int64_t count = 1;
         for (std::size_t axis = 0; axis < 4; ++axis)
             count += (std::max<std::int64_t>(shape[axis], 1) - 1) * strides[axis];
-        constexpr std::align_val_t kAlignment{64};
-        owner_ = {::operator new(static_cast<std::size_t>(count * tilewise::size_of(dtype)), kAlignment),
-                  [](void* memory) { ::operator delete(memory, kAlignment); }};
+        const auto bytes = static_cast<std::size_t>(count * tilewise::size_of(dtype));
+        owner_ = {allocate(bytes), [bytes](void* memory) { release(memory, bytes); }};
         data_ = owner_.get();
         for (std::int64_t i = 0; i < count; ++i) store_element(data_, dtype, i, kNaN);
     }

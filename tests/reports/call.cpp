@@ -12,14 +12,15 @@ using Json = nlohmann::json;
 
 std::vector<std::string> find_kernels(Op op, DType dtype) {
     const char* const wanted = op == Op::kBackward ? "backward" : "forward";
+    const char* const kind = device().is_host() ? "cpu" : "cuda";
     std::vector<std::string> names;
     for (const std::string& text : tilewise::kernels()) {
         const Json kernel = Json::parse(text);
-        if (kernel["op"] != wanted || kernel["device"] != "cpu") continue;
+        if (kernel["op"] != wanted || kernel["device"] != kind) continue;
         const std::string name = kernel["name"];
         try {
             const Call smallest(dtype, {});
-            tilewise::Plan(cpu(), op == Op::kBackward ? op : Op::kForward, smallest.attention(op, name));
+            tilewise::Plan(device(), op == Op::kBackward ? op : Op::kForward, smallest.attention(op, name));
             names.push_back(name);
         } catch (const tilewise::Error& error) {
             // An instruction set that this CPU lacks, or another element type; nothing else keeps a kernel from so small a call.
@@ -63,6 +64,32 @@ const std::vector<std::string>& kernels_of(Op op, DType dtype) {
     const auto [place, is_new] = known.try_emplace({op == Op::kBackward, dtype});
     if (is_new) place->second = find_kernels(op, dtype);
     return place->second;
+}
+
+namespace {
+// Kept for the next call, as a user's would be.
+tilewise::Workspace& workspace() {
+    static tilewise::Workspace kept(device());
+    return kept;
+}
+}  // namespace
+
+void run(Op op, const tilewise::Attention& call) {
+    switch (op) {
+    case Op::kForward: tilewise::forward(device(), call, workspace()); break;
+    case Op::kBackward: tilewise::backward(device(), call, workspace()); break;
+    case Op::kDecode: tilewise::decode(device(), call, workspace()); break;
+    default: tilewise::append(device(), call, workspace());
+    }
+    tilewise::synchronize(device());
+}
+void run(const tilewise::Plan& plan, const tilewise::Attention& call) {
+    plan.launch(call, workspace());
+    tilewise::synchronize(device());
+}
+void run(const tilewise::Combination& call) {
+    tilewise::combine(device(), call, workspace());
+    tilewise::synchronize(device());
 }
 
 double forward_tolerance(DType dtype) {
@@ -141,16 +168,16 @@ tilewise::Attention Call::attention(Op op, const std::string& kernel) const {
 void Call::forward(const std::string& kernel) const {
     o.fill(kNaN);
     lse.fill(kNaN);
-    tilewise::forward(cpu(), attention(Op::kForward, kernel));
+    run(Op::kForward, attention(Op::kForward, kernel));
 }
 void Call::decode(const std::string& kernel) const {
     o.fill(kNaN);
     lse.fill(kNaN);
-    tilewise::decode(cpu(), attention(Op::kDecode, kernel));
+    run(Op::kDecode, attention(Op::kDecode, kernel));
 }
 void Call::backward(const std::string& kernel) const {
     for (const Array& x : {grad.q, grad.k, grad.v}) x.fill(kNaN);
-    tilewise::backward(cpu(), attention(Op::kBackward, kernel));
+    run(Op::kBackward, attention(Op::kBackward, kernel));
 }
 
 void expect_outputs(const Call& call, const Answer& expected) {

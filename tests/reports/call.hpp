@@ -1,4 +1,4 @@
-// A call of the library with its tensors, run on every kernel that this CPU can run and compared with the oracle.
+// A call of the library with its tensors, run on every kernel that the device can run and compared with the oracle.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -12,23 +12,38 @@
 namespace reports {
 
 using tilewise::Op;
-using Ints = std::vector<std::int32_t>;
 
-inline const tilewise::Device& cpu() {
-    static const tilewise::Device device("cpu");
-    return device;
-}
+class Reports : public testing::Test {
+protected:
+    void SetUp() override { begin_test(); }
+};
 
-// Names of the kernels for `op` (kDecode: those of a forward) and element type that this CPU can run, whatever its instruction set.
+// Names of the kernels for `op` (kDecode: those of a forward) and element type that the device can run, on a CPU whatever its instruction set.
 const std::vector<std::string>& kernels_of(Op op, DType dtype);
 
-// body(kernel name) for each of them.
+// The plain loops of the CPU: slow, without splits or an order of sums to lose.
+inline bool is_reference(const std::string& kernel) { return kernel.find("reference") != std::string::npos; }
+
+// body(kernel name) for each of them. A kernel of a GPU may say that it does not serve the call: its head_dims are narrower, or it knows no
+// modifiers; some kernel must.
 template <class Body> void on_every_kernel(Op op, DType dtype, Body&& body) {
+    int served = 0;
     for (const std::string& kernel : kernels_of(op, dtype)) {
         SCOPED_TRACE(kernel);
-        body(kernel);
+        try {
+            body(kernel);
+            ++served;
+        } catch (const tilewise::Error& error) {
+            if (device().is_host() || error.status() != tilewise::Status::kUnsupported) throw;
+        }
     }
+    EXPECT_GT(served, 0);
 }
+
+// Any call of the public interface, with a workspace of the device; on return the host sees what it wrote.
+void run(Op op, const tilewise::Attention& call);
+void run(const tilewise::Combination& call);
+void run(const tilewise::Plan& plan, const tilewise::Attention& call);
 
 // Largest allowed difference, relative to the largest expected number: a few roundings of P and of the result.
 double forward_tolerance(DType dtype);

@@ -4,14 +4,13 @@
 namespace reports {
 namespace {
 
-TEST(Reports, R114_deterministic_gradients_are_bitwise_equal_over_30_repeats) {
+TEST_F(Reports, R114_deterministic_gradients_are_bitwise_equal_over_30_repeats) {
     Call call(DType::kBF16, {.b = 2, .sq = 150, .sk = 190, .h = 4, .hk = 2, .d = 64});
     call.mask.causal = true;
     call.options = {.deterministic = true, .num_threads = 4};
     call.forward();
     on_every_kernel(Op::kBackward, DType::kBF16, [&](const std::string& kernel) {
-        const int repeats =
-            kernel.find("tiled") == std::string::npos ? 2 : 30;  // the reference is slow and has no order to lose
+        const int repeats = is_reference(kernel) ? 2 : 30;
         call.backward(kernel);
         const Array first[] = {call.grad.q.contiguous_copy(), call.grad.k.contiguous_copy(),
                                call.grad.v.contiguous_copy()};
@@ -24,9 +23,9 @@ TEST(Reports, R114_deterministic_gradients_are_bitwise_equal_over_30_repeats) {
     });
 }
 
-TEST(Reports, R115_the_deterministic_flag_reaches_the_plan) {
+TEST_F(Reports, R115_the_deterministic_flag_reaches_the_plan) {
     Call call(DType::kF32, {.sq = 16, .sk = 16, .d = 16});
-    const auto text = [&] { return tilewise::Plan(cpu(), Op::kBackward, call.attention(Op::kBackward)).text(); };
+    const auto text = [&] { return tilewise::Plan(device(), Op::kBackward, call.attention(Op::kBackward)).text(); };
     EXPECT_EQ(text().find("deterministic"), std::string::npos);
     call.options.deterministic = true;
     EXPECT_NE(text().find("deterministic"), std::string::npos) << text();
@@ -34,7 +33,7 @@ TEST(Reports, R115_the_deterministic_flag_reaches_the_plan) {
 }
 
 // Packed decode rows, alone and together, with the caller asking for splits and without.
-TEST(Reports, R117_a_row_has_the_same_bits_alone_and_in_a_batch) {
+TEST_F(Reports, R117_a_row_has_the_same_bits_alone_and_in_a_batch) {
     for (const std::int64_t heads_kv : {8, 2})
         for (const std::int32_t splits : {0, 4, 7}) {
             const Ints cu_q = {0, 1, 2, 3, 4}, cu_k = {0, 3000, 3010, 5000, 9096};
@@ -57,7 +56,7 @@ TEST(Reports, R117_a_row_has_the_same_bits_alone_and_in_a_batch) {
 }
 
 // What racecheck looks for on a GPU, threads show on a CPU: many of them, many times.
-TEST(Reports, R118_many_threads_give_the_bits_of_one) {
+TEST_F(Reports, R118_many_threads_give_the_bits_of_one) {
     Call call(DType::kF32, {.b = 3, .sq = 60, .sk = 300, .h = 4, .hk = 2, .d = 32});
     call.options.num_threads = 1;
     call.options.num_splits = 3;

@@ -37,15 +37,15 @@ struct Philox {
 };
 
 // One plan, launched with another offset each time, as a training step or a graph replay does.
-TEST(Reports, R124_each_launch_of_a_plan_brings_its_own_offset) {
+TEST_F(Reports, R124_each_launch_of_a_plan_brings_its_own_offset) {
     Call call(DType::kF16, {.b = 2, .sq = 64, .sk = 64, .h = 3, .hk = 3, .d = 64});
     call.score = Philox{11, 0, 0.1f}.score();
-    const tilewise::Plan plan(cpu(), Op::kForward, call.attention(Op::kForward));
+    const tilewise::Plan plan(device(), Op::kForward, call.attention(Op::kForward));
     std::map<std::uint64_t, Array> outputs;
     for (const std::uint64_t offset : {0, 4, 8, 4, 0}) {
         const Philox philox{11, offset, 0.1f};
         call.score = philox.score();
-        plan.launch(call.attention(Op::kForward));
+        run(plan, call.attention(Op::kForward));
         expect_outputs(call, expected_outputs(call, {.keep = philox.keep(3)}));
         const auto [before, is_new] = outputs.try_emplace(offset, call.o.contiguous_copy());
         if (!is_new) expect_same_bits(call.o, before->second, "o");
@@ -53,7 +53,7 @@ TEST(Reports, R124_each_launch_of_a_plan_brings_its_own_offset) {
 }
 
 // v as unit vectors: o is the dropped matrix P itself, so the mask can be looked at.
-TEST(Reports, R143_the_dropout_mask_is_the_documented_one) {
+TEST_F(Reports, R143_the_dropout_mask_is_the_documented_one) {
     const Philox philox{0x123456789abcdef0u, (std::uint64_t{3} << 32) + 77, 0.3f};
     Call call(DType::kF32, {.b = 2, .sq = 37, .sk = 100, .h = 3, .hk = 1, .d = 4, .dv = 100});
     call.v.fill(0.0);
@@ -74,7 +74,7 @@ TEST(Reports, R143_the_dropout_mask_is_the_documented_one) {
     expect_forward(call, {.keep = keep});
 }
 
-TEST(Reports, R144_forward_and_backward_drop_the_same_elements) {
+TEST_F(Reports, R144_forward_and_backward_drop_the_same_elements) {
     const Philox philox{5, 9, 0.25f};
     Call call(DType::kBF16, {.b = 2, .sq = 70, .sk = 90, .h = 4, .hk = 2, .d = 64});
     call.score = philox.score();

@@ -6,7 +6,7 @@ namespace {
 
 Rules causal_rules(std::int64_t seqlen_q, std::int64_t seqlen_k) { return {.visible = causal(seqlen_q, seqlen_k)}; }
 
-TEST(Reports, R021_gradients_are_finite_when_causal_queries_outnumber_keys) {
+TEST_F(Reports, R021_gradients_are_finite_when_causal_queries_outnumber_keys) {
     const Ints cu_q = {0, 76, 110, 256}, cu_k = {0, 1, 2, 3};
     Call call(DType::kF16, {.sq = 256, .sk = 3, .d = 32});
     call.lengths = {.cu_seqlens_q = cu_q, .cu_seqlens_k = cu_k, .max_seqlen_q = 256, .max_seqlen_k = 3};
@@ -20,7 +20,7 @@ TEST(Reports, R021_gradients_are_finite_when_causal_queries_outnumber_keys) {
     EXPECT_EQ(call.o(0, 75, 0, 0), call.v(0, 0, 0, 0));
 }
 
-TEST(Reports, R022_one_query_and_one_key_have_no_gradient_through_the_softmax) {
+TEST_F(Reports, R022_one_query_and_one_key_have_no_gradient_through_the_softmax) {
     const Call call(DType::kF16, {.d = 16}, 352);
     call.grad.o.fill(1.0);
     call.forward();
@@ -32,7 +32,7 @@ TEST(Reports, R022_one_query_and_one_key_have_no_gradient_through_the_softmax) {
     });
 }
 
-TEST(Reports, R024_one_row_sequences_with_an_empty_one_among_them) {
+TEST_F(Reports, R024_one_row_sequences_with_an_empty_one_among_them) {
     const Ints cu_q = {0, 1, 1, 2}, cu_k = {0, 3, 3, 8};
     Call call(DType::kBF16, {.sq = 2, .sk = 8, .h = 9, .hk = 3, .d = 64});
     call.lengths = {.cu_seqlens_q = cu_q, .cu_seqlens_k = cu_k, .max_seqlen_q = 1, .max_seqlen_k = 5};
@@ -43,7 +43,7 @@ TEST(Reports, R024_one_row_sequences_with_an_empty_one_among_them) {
     });
 }
 
-TEST(Reports, R025_a_sequence_without_keys_writes_zeros_and_nothing_outside) {
+TEST_F(Reports, R025_a_sequence_without_keys_writes_zeros_and_nothing_outside) {
     const Ints cu_q = {0, 5, 9, 12}, cu_k = {0, 7, 7, 7};
     Call call(DType::kBF16, {.sq = 12, .sk = 7, .h = 4, .hk = 2, .d = 64});
     const Array all_o(DType::kBF16, {1, 20, 4, 64}), all_lse(DType::kF32, {1, 4, 20, 1});
@@ -59,9 +59,9 @@ TEST(Reports, R025_a_sequence_without_keys_writes_zeros_and_nothing_outside) {
 }
 
 // The report has head_dim 576; 256 is the largest here.
-TEST(Reports, R027_decode_of_an_empty_paged_cache) {
+TEST_F(Reports, R027_decode_of_an_empty_paged_cache) {
     const Ints seqlens(16, 0);
-    const std::int32_t no_pages[1] = {-1};
+    const Ints no_pages = {-1};
     Call call(DType::kBF16, {.b = 16, .h = 16, .d = 256, .dv = 512});
     call.k = Array(DType::kBF16, {0, 64, 1, 256});
     call.v = Array(DType::kBF16, {0, 64, 1, 512});
@@ -74,7 +74,7 @@ TEST(Reports, R027_decode_of_an_empty_paged_cache) {
     });
 }
 
-TEST(Reports, R028_lse_without_keys_is_minus_infinity_and_merges_as_nothing) {
+TEST_F(Reports, R028_lse_without_keys_is_minus_infinity_and_merges_as_nothing) {
     const Call nothing(DType::kF32, {.sq = 6, .sk = 0, .h = 3, .hk = 1, .d = 16});
     const Call something(DType::kF32, {.sq = 6, .sk = 5, .h = 3, .hk = 1, .d = 16});
     nothing.forward();
@@ -89,21 +89,21 @@ TEST(Reports, R028_lse_without_keys_is_minus_infinity_and_merges_as_nothing) {
     lses.part(0, 0, 1).assign(nothing.lse);
     lses.part(0, 1, 1).assign(something.lse);
     const Array o(DType::kF32, {1, 6, 3, 16}), lse(DType::kF32, {1, 3, 6, 1});
-    tilewise::combine(
-        cpu(), {.partial_o = parts.view(), .partial_lse = lses.view(0, 3), .o = o.view(1), .lse = lse.view(1, 3)});
+    run(tilewise::Combination{
+        .partial_o = parts.view(), .partial_lse = lses.view(0, 3), .o = o.view(1), .lse = lse.view(1, 3)});
     expect_close(o, something.o, 1e-6, "o");
     expect_close(lse, something.lse, 1e-6, "lse");
     lses.fill(-kInfinity);
-    tilewise::combine(
-        cpu(), {.partial_o = parts.view(), .partial_lse = lses.view(0, 3), .o = o.view(1), .lse = lse.view(1, 3)});
+    run(tilewise::Combination{
+        .partial_o = parts.view(), .partial_lse = lses.view(0, 3), .o = o.view(1), .lse = lse.view(1, 3)});
     expect_all(o, 0.0, "o");
     expect_all(lse, -kInfinity, "lse");
 }
 
 // Every way to say "no keys" means the same, forward and backward.
-TEST(Reports, R032_all_ways_to_see_no_key_give_one_answer) {
+TEST_F(Reports, R032_all_ways_to_see_no_key_give_one_answer) {
     const Ints zeros(2, 0), no_keys(10, 0), cu_q = {0, 5, 10}, cu_k = {0, 0, 0};
-    const std::vector<std::uint8_t> hidden(5 * 9, 0);
+    const Bytes hidden(5 * 9, 0);
     const Shape shape{.b = 2, .sq = 5, .sk = 9, .h = 4, .hk = 2, .d = 16};
     std::vector<Call> calls;
     calls.emplace_back(DType::kF32, Shape{.b = 2, .sq = 5, .sk = 0, .h = 4, .hk = 2, .d = 16});
@@ -129,8 +129,8 @@ TEST(Reports, R032_all_ways_to_see_no_key_give_one_answer) {
     }
 }
 
-TEST(Reports, R036_rows_that_a_boolean_mask_hides_are_zero) {
-    std::vector<std::uint8_t> bytes(64, 0), bits(8, 0);
+TEST_F(Reports, R036_rows_that_a_boolean_mask_hides_are_zero) {
+    Bytes bytes(64, 0), bits(8, 0);
     for (std::size_t row = 0; row < 4; ++row) {
         for (std::size_t key = 0; key < 4; ++key) bytes[row * 8 + key] = 1;
         bits[row] = 0x0f;
@@ -144,7 +144,7 @@ TEST(Reports, R036_rows_that_a_boolean_mask_hides_are_zero) {
     expect_backward(call, rules);
 }
 
-TEST(Reports, R046_causal_rows_before_the_first_key_are_zero_unless_top_left) {
+TEST_F(Reports, R046_causal_rows_before_the_first_key_are_zero_unless_top_left) {
     Call call(DType::kF32, {.sq = 2048, .sk = 1024, .d = 8});
     call.mask.causal = true;
     expect_forward(call, causal_rules(2048, 1024));

@@ -10,7 +10,7 @@ void expect_sequence(const Call& one) {
 }
 
 // 80,000 sequences of 16 tokens whose q, k, v are packed as (total, 3, heads, d).
-TEST(Reports, R015_80000_packed_sequences) {
+TEST_F(Reports, R015_80000_packed_sequences) {
     constexpr std::int32_t kSequences = 80000, kLength = 16;
     constexpr std::int64_t kTotal = std::int64_t{kSequences} * kLength;
     Ints cu(kSequences + 1);
@@ -30,7 +30,7 @@ TEST(Reports, R015_80000_packed_sequences) {
     for (const std::size_t n : {0, 1, 39999, 65534, 65535, 65536, 79999}) expect_sequence(sequence_of(call, cu, cu, n));
 }
 
-TEST(Reports, R017_a_batch_of_65536) {
+TEST_F(Reports, R017_a_batch_of_65536) {
     constexpr std::int64_t kBatch = 65536;
     const Array::Axes stored{kBatch, 8, 4, 8};  // (batch, heads, length, d)
     Call call(DType::kF16, {.sq = 4, .sk = 4, .h = 8, .hk = 8, .d = 8});
@@ -47,7 +47,7 @@ TEST(Reports, R017_a_batch_of_65536) {
     for (const std::int64_t n : {0, 1, 32768, 65534, 65535}) expect_sequence(sequence_of(call, n));
 }
 
-TEST(Reports, R018_65536_heads) {
+TEST_F(Reports, R018_65536_heads) {
     constexpr std::int64_t kHeads = 65536;
     const Array::Axes stored{1, kHeads, 10, 16};
     Call call(DType::kF32, {.sq = 10, .sk = 10, .d = 16});
@@ -66,7 +66,7 @@ TEST(Reports, R018_65536_heads) {
     }
 }
 
-TEST(Reports, R018_65536_blocks_of_64_queries) {
+TEST_F(Reports, R018_65536_blocks_of_64_queries) {
     constexpr std::int64_t kQueries = std::int64_t{64} * 65535 + 1;
     Call call(DType::kF32, {.sq = kQueries, .sk = 3, .d = 2});
     call.forward();
@@ -78,7 +78,7 @@ TEST(Reports, R018_65536_blocks_of_64_queries) {
 }
 
 // One-token decode of 65,536 sequences over 64 pages of 32 rows. The reported head_dim of 576 is refused in words.
-TEST(Reports, R020_a_paged_decode_of_65536_sequences) {
+TEST_F(Reports, R020_a_paged_decode_of_65536_sequences) {
     constexpr std::int64_t kBatch = 65536;
     Ints used(kBatch), table(2 * kBatch);
     for (std::int32_t n = 0; n < kBatch; ++n) {

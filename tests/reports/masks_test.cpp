@@ -19,7 +19,7 @@ std::vector<std::string> picture(std::int64_t seqlen_q, std::int64_t seqlen_k, c
 }
 using Picture = std::vector<std::string>;
 
-TEST(Reports, R048_both_alignments_of_the_causal_diagonal) {
+TEST_F(Reports, R048_both_alignments_of_the_causal_diagonal) {
     EXPECT_EQ(picture(2, 5, {.causal = true, .top_left = true}), (Picture{"10000", "11000"}));
     EXPECT_EQ(picture(2, 5, {.causal = true}), (Picture{"11110", "11111"}));
     EXPECT_EQ(picture(5, 2, {.causal = true, .top_left = true}), (Picture{"10", "11", "11", "11", "11"}));
@@ -27,7 +27,7 @@ TEST(Reports, R048_both_alignments_of_the_causal_diagonal) {
 }
 
 // Both ends of a window are included: W keys are window_left = W - 1.
-TEST(Reports, R050_a_causal_window_of_w_keys) {
+TEST_F(Reports, R050_a_causal_window_of_w_keys) {
     EXPECT_EQ(picture(6, 6, {.causal = true, .window_left = 2}),
               (Picture{"100000", "110000", "111000", "011100", "001110", "000111"}));
     EXPECT_EQ(picture(6, 6, {.window_left = 2, .window_right = 0}), picture(6, 6, {.causal = true, .window_left = 2}));
@@ -35,7 +35,7 @@ TEST(Reports, R050_a_causal_window_of_w_keys) {
     EXPECT_EQ(picture(3, 5, {.window_left = 0, .window_right = 0}), (Picture{"00100", "00010", "00001"}));
 }
 
-TEST(Reports, R052_a_window_side_below_minus_one_is_refused) {
+TEST_F(Reports, R052_a_window_side_below_minus_one_is_refused) {
     Call call(DType::kF16, {.sq = 16, .sk = 16, .h = 2, .hk = 2, .d = 128});
     call.mask = {.window_left = -1, .window_right = -3};
     expect_invalid([&] { call.forward(); }, "window_right", {"-3", "-1 (unlimited)"});
@@ -44,7 +44,7 @@ TEST(Reports, R052_a_window_side_below_minus_one_is_refused) {
     expect_all(call.o, kNaN, "o");
 }
 
-TEST(Reports, R054_sliding_windows_are_the_reference_mask) {
+TEST_F(Reports, R054_sliding_windows_are_the_reference_mask) {
     for (const std::int64_t head_dim : {64, 128})
         for (const Band window : {Band{.left = 64, .right = 0}, Band{.left = 17, .right = 40},
                                   Band{.left = -1, .right = 5}, Band{.left = 130, .right = -1}}) {
@@ -58,8 +58,8 @@ TEST(Reports, R054_sliding_windows_are_the_reference_mask) {
 }
 
 // Cross attention with different lengths: the distance is |i + sk - sq - j|, packed and decoded alike.
-TEST(Reports, R055_alibi_is_the_same_packed_and_in_a_decode) {
-    const std::vector<float> slopes = {0.5f, 0.25f, 0.125f, 0.0625f};
+TEST_F(Reports, R055_alibi_is_the_same_packed_and_in_a_decode) {
+    const Floats slopes = {0.5f, 0.25f, 0.125f, 0.0625f};
     const auto rules = [&](std::int64_t seqlen_q, std::int64_t seqlen_k) {
         return Rules{.bias = [&slopes, seqlen_q, seqlen_k](const Place& at) {
             const std::int64_t distance = std::abs(at.row + seqlen_k - seqlen_q - at.key);
@@ -81,7 +81,7 @@ TEST(Reports, R055_alibi_is_the_same_packed_and_in_a_decode) {
 }
 
 // Documents packed into the rows of a batch of more than one, each row of the batch cut differently.
-TEST(Reports, R063_documents_differ_between_the_rows_of_a_batch) {
+TEST_F(Reports, R063_documents_differ_between_the_rows_of_a_batch) {
     const std::vector<Ints> starts = {{0, 4, 5}, {0, 9}};  // first positions of the documents
     Ints begin(2 * 13), end(2 * 13);
     for (std::int32_t b = 0; b < 2; ++b)

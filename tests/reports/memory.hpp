@@ -13,37 +13,25 @@
 #include <stdexcept>
 #include <string>
 
+#include "place.hpp"
+
 namespace reports {
 
 // Zeros. Elements far apart in it reach offsets past 2^31 and 2^32 in a few pages.
 class SparseMemory {
 public:
-    explicit SparseMemory(std::int64_t bytes) : bytes_(static_cast<std::size_t>(bytes)) {
-        data_ = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        // Where the kernel is told never to overcommit, an empty file in memory still costs only what is touched.
-        if (data_ == MAP_FAILED && errno == ENOMEM) map_file();
-        if (data_ == MAP_FAILED)
-            throw std::runtime_error("no address space of " + std::to_string(bytes) +
-                                     " bytes: " + std::strerror(errno));
-    }
+    explicit SparseMemory(std::int64_t bytes)
+        : bytes_(static_cast<std::size_t>(bytes)), data_(map_zeros(static_cast<std::size_t>(bytes))) {}
     SparseMemory(const SparseMemory&) = delete;
     SparseMemory& operator=(const SparseMemory&) = delete;
-    ~SparseMemory() { ::munmap(data_, bytes_); }
+    ~SparseMemory() { unmap(data_, bytes_); }
 
     void* data() const { return data_; }
     template <class T> T* at(std::int64_t element) const { return static_cast<T*>(data_) + element; }
 
 private:
-    void map_file() {
-        const int file = ::memfd_create("tilewise_reports", MFD_CLOEXEC);
-        if (file < 0) return;
-        if (::ftruncate(file, static_cast<off_t>(bytes_)) == 0)
-            data_ = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-        ::close(file);
-    }
-
     std::size_t bytes_;
-    void* data_ = nullptr;
+    void* data_;
 };
 
 // `bytes` bytes whose end is as near to a page that cannot be touched as their alignment allows; all other bytes around them are watched.

@@ -4,7 +4,7 @@
 namespace reports {
 namespace {
 
-TEST(Reports, R034_nan_past_the_used_keys_never_reaches_the_output) {
+TEST_F(Reports, R034_nan_past_the_used_keys_never_reaches_the_output) {
     const Ints used = {32, 64, 96, 48};
     Call call(DType::kBF16, {.b = 4, .sk = 128, .h = 8, .hk = 8, .d = 64});
     for (std::size_t n = 0; n < 4; ++n)
@@ -34,8 +34,8 @@ TEST(Reports, R034_nan_past_the_used_keys_never_reaches_the_output) {
     });
 }
 
-TEST(Reports, R038_nan_in_a_key_that_the_mask_hides) {
-    const std::vector<std::uint8_t> first_only = {1, 0, 1, 0};
+TEST_F(Reports, R038_nan_in_a_key_that_the_mask_hides) {
+    const Bytes first_only = {1, 0, 1, 0};
     Call call(DType::kF32, {.sq = 2, .sk = 2, .d = 4});
     call.k.set(0, 1, 0, 0, kNaN);
     call.mask.mask = {first_only, DType::kBool, {1, 1, 2, 2}};
@@ -43,9 +43,9 @@ TEST(Reports, R038_nan_in_a_key_that_the_mask_hides) {
 }
 
 // Keys not older than ten rows: for rows beyond 522 the first 512 keys are all hidden.
-TEST(Reports, R039_rows_whose_first_blocks_of_keys_are_hidden) {
+TEST_F(Reports, R039_rows_whose_first_blocks_of_keys_are_hidden) {
     constexpr std::int64_t kLength = 600;
-    std::vector<std::uint8_t> recent(kLength * kLength, 0);
+    Bytes recent(kLength * kLength, 0);
     for (std::int64_t i = 0; i < kLength; ++i)
         for (std::int64_t j = std::max<std::int64_t>(i - 10, 0); j <= i; ++j) recent[i * kLength + j] = 1;
     const Rules rules{.visible = band(kLength, kLength, {.left = 10, .right = 0})};
@@ -56,7 +56,7 @@ TEST(Reports, R039_rows_whose_first_blocks_of_keys_are_hidden) {
     expect_backward(call, rules);
 }
 
-TEST(Reports, R041_nan_in_a_visible_input_is_nan_in_the_output) {
+TEST_F(Reports, R041_nan_in_a_visible_input_is_nan_in_the_output) {
     const Call call(DType::kF32, {.b = 2, .sq = 16, .sk = 16, .h = 4, .hk = 4, .d = 8});
     call.q.fill(kNaN);
     on_every_kernel(Op::kForward, DType::kF32, [&](const std::string& kernel) {
@@ -73,7 +73,7 @@ TEST(Reports, R041_nan_in_a_visible_input_is_nan_in_the_output) {
     EXPECT_FALSE(std::isnan(causal_call.o(0, 8, 0, 0)));
 }
 
-TEST(Reports, R120_outputs_are_written_everywhere_and_never_read) {
+TEST_F(Reports, R120_outputs_are_written_everywhere_and_never_read) {
     const Call call(DType::kBF16, {.sq = 512, .sk = 512, .d = 128});
     on_every_kernel(Op::kForward, DType::kBF16, [&](const std::string& kernel) {
         call.forward(kernel);
@@ -82,7 +82,7 @@ TEST(Reports, R120_outputs_are_written_everywhere_and_never_read) {
         const Array o = call.o.contiguous_copy(), lse = call.lse.contiguous_copy();
         call.o.fill(1e30);
         call.lse.fill(1e30);
-        tilewise::forward(cpu(), call.attention(Op::kForward, kernel));
+        run(Op::kForward, call.attention(Op::kForward, kernel));
         expect_same_bits(call.o, o, "o");
         expect_same_bits(call.lse, lse, "lse");
     });

@@ -6,7 +6,7 @@ namespace reports {
 namespace {
 
 // Keys and values of a page lie together: 16 rows x 2 x 8 heads x 128 = 2^15 elements a page, so page 65536 starts at 2^31.
-TEST(Reports, R006_page_ids_whose_offset_passes_2_31_and_2_32) {
+TEST_F(Reports, R006_page_ids_whose_offset_passes_2_31_and_2_32) {
     constexpr std::int64_t kPage = 16 * 2 * 8 * 128, kPages = 140000;
     const SparseMemory memory(kPages * kPage * 2);
     const Ints used = {40, 33};
@@ -30,7 +30,7 @@ TEST(Reports, R006_page_ids_whose_offset_passes_2_31_and_2_32) {
 
 // A cache of all 32 layers, keys and values, batch first: 2^30 elements from one sequence to the next, so slot 4 starts at 2^32. The
 // first step writes slot 0, the second slots 1 to 4.
-TEST(Reports, R008_an_append_to_slot_4_does_not_reach_slot_0) {
+TEST_F(Reports, R008_an_append_to_slot_4_does_not_reach_slot_0) {
     constexpr std::int64_t kSlot = std::int64_t{1} << 30, kLayer = 4096 * 32 * 128;
     const SparseMemory memory(5 * kSlot * 2);
     const Array::Axes shape{5, 4096, 32, 128}, strides{kSlot, 32 * 128, 128, 1};

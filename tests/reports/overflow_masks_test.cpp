@@ -35,7 +35,7 @@ void expect_row(const Call& call, std::int64_t row, const Rules& rules) {
 }
 
 // The written rows of the mask see some keys of their window; all others see none.
-TEST(Reports, R009_a_boolean_mask_past_2_32_elements) {
+TEST_F(Reports, R009_a_boolean_mask_past_2_32_elements) {
     for (const SquareCase& square : kSquares) {
         SCOPED_TRACE(square.length);
         const std::int64_t length = square.length;
@@ -60,7 +60,7 @@ TEST(Reports, R009_a_boolean_mask_past_2_32_elements) {
     }
 }
 
-TEST(Reports, R009_an_additive_bias_past_2_32_elements) {
+TEST_F(Reports, R009_an_additive_bias_past_2_32_elements) {
     for (const SquareCase& square : kSquares) {
         SCOPED_TRACE(square.length);
         const std::int64_t length = square.length;

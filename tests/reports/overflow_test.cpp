@@ -9,7 +9,7 @@ namespace {
 constexpr std::int64_t k2To31 = std::int64_t{1} << 31;
 
 // 8300 * 128 * 16 * 128 > 2^31: one query and one key a sequence, whose rows a kernel may pad to 128.
-TEST(Reports, R001_backward_of_8300_sequences_of_one_row) {
+TEST_F(Reports, R001_backward_of_8300_sequences_of_one_row) {
     static_assert(8300 * std::int64_t{128} * 16 * 128 > k2To31);
     Call call(DType::kBF16, {.b = 1, .h = 16, .hk = 16, .d = 128});
     call.q = call.q.expanded(0, 8300);
@@ -27,7 +27,7 @@ TEST(Reports, R001_backward_of_8300_sequences_of_one_row) {
 }
 
 // All tensors of a call with sequences as far apart as 128 padded rows of 16 heads of 128.
-TEST(Reports, R002_backward_of_15000_sequences) {
+TEST_F(Reports, R002_backward_of_15000_sequences) {
     constexpr std::int64_t kBatch = 15000, kStride = 128 * 16 * 128;
     const SparseMemory memory(kBatch * kStride * 2);
     Call call(DType::kBF16, {.b = 1, .sq = 3, .sk = 3, .h = 2, .hk = 2, .d = 8});
@@ -50,7 +50,7 @@ TEST(Reports, R002_backward_of_15000_sequences) {
 }
 
 // Tensors stored (batch, heads, length, d) = (400, 4, 10496, 128): two queries of each head are attended to, at the reported strides.
-TEST(Reports, R004_backward_of_a_query_tensor_past_2_31_elements) {
+TEST_F(Reports, R004_backward_of_a_query_tensor_past_2_31_elements) {
     constexpr std::int64_t kHead = 10496 * 128, kKeyHead = 128 * 128;
     static_assert(400 * 4 * kHead > k2To31);
     const SparseMemory queries(400 * 4 * kHead * 2), keys(400 * 4 * kKeyHead * 2);
@@ -77,10 +77,10 @@ TEST(Reports, R004_backward_of_a_query_tensor_past_2_31_elements) {
 }
 
 // (1600, 16, 729, 72), where 729 is meant to be the length: served as what it says, and the plan asks.
-TEST(Reports, R005_a_large_batch_whose_layout_looks_swapped) {
+TEST_F(Reports, R005_a_large_batch_whose_layout_looks_swapped) {
     const auto* const nowhere = static_cast<const tilewise::BF16*>(nullptr);
     const tilewise::Tensor whole(nowhere, {1600, 16, 729, 72});
-    const tilewise::Plan plan(cpu(), Op::kForward, {.q = whole, .k = whole, .v = whole, .o = whole});
+    const tilewise::Plan plan(device(), Op::kForward, {.q = whole, .k = whole, .v = whole, .o = whole});
     EXPECT_NE(plan.text().find("did you pass (batch, heads, length, dim)"), std::string::npos) << plan.text();
 
     const Array::Axes strides{16 * 729 * 72, 729 * 72, 72, 1};
@@ -97,7 +97,7 @@ TEST(Reports, R005_a_large_batch_whose_layout_looks_swapped) {
 }
 
 // Keys and values stored (length, batch, d) with 700 sequences, so that key 23999 lies past 2^31; sequences 0 and 1 are attended to.
-TEST(Reports, R011_backward_of_keys_stored_length_first) {
+TEST_F(Reports, R011_backward_of_keys_stored_length_first) {
     constexpr std::int64_t kKeys = 24000, kRow = 700 * 128;
     static_assert((kKeys - 1) * kRow > k2To31 - 1);
     const SparseMemory memory(kKeys * kRow * 2);
@@ -114,7 +114,7 @@ TEST(Reports, R011_backward_of_keys_stored_length_first) {
 }
 
 // 32 sequences of 350,000 keys and 12 heads: the last one's row is what it is alone. A window keeps the work to the last keys.
-TEST(Reports, R013_a_row_is_the_same_in_a_batch_of_32_and_alone) {
+TEST_F(Reports, R013_a_row_is_the_same_in_a_batch_of_32_and_alone) {
     constexpr std::int64_t kKeys = 350000, kRow = 768, kSeen = 650, kQueries = 50;
     const SparseMemory keys(32 * kKeys * kRow * 2), values(32 * kKeys * kRow * 2);
     Call call(DType::kBF16, {.b = 32, .sq = kQueries, .sk = 1, .h = 12, .hk = 12, .d = 64});

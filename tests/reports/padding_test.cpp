@@ -6,7 +6,7 @@ namespace {
 
 // Packed keys and values in one tensor, fewer keys than queries in one sequence and more in another; the dense call with an explicit mask
 // says what the packed one means.
-TEST(Reports, R049_packed_causal_equals_an_explicit_causal_and_padding_mask) {
+TEST_F(Reports, R049_packed_causal_equals_an_explicit_causal_and_padding_mask) {
     const Ints cu_q = {0, 9, 15}, cu_k = {0, 4, 16};
     Call packed(DType::kF32, {.sq = 15, .sk = 16, .h = 2, .hk = 2, .d = 16});
     const Array pairs = random(DType::kF32, {16, 2, 2, 16}, 77);  // (total_k, k or v, heads, d)
@@ -19,7 +19,7 @@ TEST(Reports, R049_packed_causal_equals_an_explicit_causal_and_padding_mask) {
     });
 
     Call dense(DType::kF32, {.b = 2, .sq = 9, .sk = 12, .h = 2, .hk = 2, .d = 16});
-    std::vector<std::uint8_t> visible(2 * 9 * 12, 0);
+    Bytes visible(2 * 9 * 12, 0);
     for (std::int32_t n = 0; n < 2; ++n) {
         const std::int32_t queries = cu_q[n + 1] - cu_q[n], keys = cu_k[n + 1] - cu_k[n];
         dense.q.part(0, n, 1).part(1, 0, queries).assign(packed.q.part(1, cu_q[n], queries));
@@ -37,10 +37,10 @@ TEST(Reports, R049_packed_causal_equals_an_explicit_causal_and_padding_mask) {
     }
 }
 
-TEST(Reports, R058_a_key_padding_mask_in_cross_attention_drops_only_keys) {
+TEST_F(Reports, R058_a_key_padding_mask_in_cross_attention_drops_only_keys) {
     const Ints used = {12, 5, 1};
     for (const std::int64_t batch : {1, 3}) {
-        std::vector<std::uint8_t> visible(batch * 12, 0);
+        Bytes visible(batch * 12, 0);
         for (std::int64_t b = 0; b < batch; ++b) std::fill_n(visible.begin() + b * 12, used[b], std::uint8_t{1});
         const Rules rules{.visible = [&](const Place& at) { return at.key < used[at.batch]; }};
         Call call(DType::kF32, {.b = batch, .sq = 7, .sk = 12, .h = 2, .hk = 2, .d = 16});
@@ -54,9 +54,9 @@ TEST(Reports, R058_a_key_padding_mask_in_cross_attention_drops_only_keys) {
     }
 }
 
-TEST(Reports, R059_causal_stays_on_beside_left_padding) {
+TEST_F(Reports, R059_causal_stays_on_beside_left_padding) {
     const Ints pads = {0, 3, 7};
-    std::vector<std::uint8_t> visible(3 * 8, 1);
+    Bytes visible(3 * 8, 1);
     for (std::int64_t b = 0; b < 3; ++b) std::fill_n(visible.begin() + b * 8, pads[b], std::uint8_t{0});
     const Rules rules{.visible = [&](const Place& at) { return at.key >= pads[at.batch] && at.key <= at.row; }};
     Call call(DType::kF32, {.b = 3, .sq = 8, .sk = 8, .h = 2, .hk = 1, .d = 16});

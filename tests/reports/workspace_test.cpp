@@ -23,16 +23,16 @@ tilewise::Attention packed_call(Op op, std::int64_t batch, std::int64_t total, s
     return call;
 }
 
-TEST(Reports, R014_the_workspace_of_a_backward_follows_the_tokens) {
+TEST_F(Reports, R014_the_workspace_of_a_backward_follows_the_tokens) {
     constexpr std::int64_t kTotal = 200000, kFp32Row = 16 * 128 * 4;
     // 20,000 sequences of ten tokens, one of which may be as long as all of them.
     const std::size_t bytes =
-        tilewise::workspace_bytes(cpu(), Op::kBackward, packed_call(Op::kBackward, 20000, kTotal, kTotal));
+        tilewise::workspace_bytes(device(), Op::kBackward, packed_call(Op::kBackward, 20000, kTotal, kTotal));
     EXPECT_LT(bytes, std::size_t{4} * kTotal * kFp32Row);
     // Dense, and so large that no 32-bit count of elements or bytes holds it: (400, 10496, 4, 128) queries and twice as many heads.
     const tilewise::Tensor rows(kNowhere, {400, 10496, 8, 128});
     const std::size_t large =
-        tilewise::workspace_bytes(cpu(), Op::kBackward,
+        tilewise::workspace_bytes(device(), Op::kBackward,
                                   {.q = rows,
                                    .k = rows,
                                    .v = rows,
@@ -44,11 +44,11 @@ TEST(Reports, R014_the_workspace_of_a_backward_follows_the_tokens) {
 }
 
 // lse is (heads, total tokens): many short sequences and one long one cost no padding, in the output and in the workspace.
-TEST(Reports, R148_lse_and_workspace_do_not_follow_sequences_times_the_longest) {
+TEST_F(Reports, R148_lse_and_workspace_do_not_follow_sequences_times_the_longest) {
     constexpr std::int64_t kTotal = 130000;
     for (const Op op : {Op::kForward, Op::kBackward}) {
-        const std::size_t few = tilewise::workspace_bytes(cpu(), op, packed_call(op, 2, kTotal, kTotal / 2));
-        const std::size_t many = tilewise::workspace_bytes(cpu(), op, packed_call(op, 8001, kTotal, kTotal - 8000));
+        const std::size_t few = tilewise::workspace_bytes(device(), op, packed_call(op, 2, kTotal, kTotal / 2));
+        const std::size_t many = tilewise::workspace_bytes(device(), op, packed_call(op, 8001, kTotal, kTotal - 8000));
         EXPECT_LT(many, 3 * few + (std::size_t{64} << 20))
             << "sequences x longest would be " << 8001 * (kTotal - 8000) * 16 * 4;
     }
@@ -61,7 +61,7 @@ TEST(Reports, R148_lse_and_workspace_do_not_follow_sequences_times_the_longest) 
 }
 
 // The page behind the workspace cannot be touched.
-TEST(Reports, R076_nothing_past_the_workspace_is_touched) {
+TEST_F(Reports, R076_nothing_past_the_workspace_is_touched) {
     const Ints cu_q = {0, 1, 9, 10, 75}, cu_k = {0, 700, 720, 720, 1801}, used = {1500, 3};
     Call packed(DType::kBF16, {.sq = 75, .sk = 1801, .h = 6, .hk = 2, .d = 72, .dv = 40});
     packed.lengths = {.cu_seqlens_q = cu_q, .cu_seqlens_k = cu_k, .max_seqlen_q = 65, .max_seqlen_k = 1081};
@@ -69,8 +69,8 @@ TEST(Reports, R076_nothing_past_the_workspace_is_touched) {
     cached.cache.cache_seqlens = used;
     const auto run = [](const Call& call, Op op, decltype(tilewise::forward)* operation, const std::string& kernel) {
         const tilewise::Attention attention = call.attention(op, kernel);
-        const GuardedMemory workspace(tilewise::workspace_bytes(cpu(), op, attention));
-        operation(cpu(), attention, std::span(workspace.data(), workspace.size()));
+        const GuardedMemory workspace(tilewise::workspace_bytes(device(), op, attention));
+        operation(device(), attention, std::span(workspace.data(), workspace.size()));
         EXPECT_TRUE(workspace.is_intact());
     };
     for (const std::int32_t threads : {1, 3})

@@ -37,8 +37,12 @@ class Sizes(unittest.TestCase):
     def test_python_functions(self):
         source = "def f():\n" + "    g()\n" * 60
         self.assertEqual(violations(rules.function_length, "tools/a.py", source), [1])
+        docstring = '    """Long.\n' + "    more\n" * 60 + '    """\n'
+        self.assertEqual(violations(rules.function_length, "tools/a.py", "def f():\n" + docstring + "    g()\n" * 60), [])
+        self.assertEqual(violations(rules.function_length, "tools/a.py", "def f():\n" + docstring + "    g()\n" * 61), [64])
         self.assertEqual(violations(rules.function_parameters, "tools/a.py", "def f(a, b, c, d, e, f, g): pass"), [1])
         self.assertEqual(violations(rules.function_parameters, "tools/a.py", "def f(self, b, c, d, e, f, g): pass"), [])
+        self.assertEqual(violations(rules.function_parameters, "tools/a.py", "def f(a, b, c, d, e, f, *, g): pass"), [])
 
     def test_function_parameters(self):
         six = "int a, int b, int c, int d, int e, int f"

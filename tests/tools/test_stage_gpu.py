@@ -1,5 +1,6 @@
 """tools/stage_gpu.py and the scripts that it puts into a staged folder, with stand-ins for the programs."""
 
+import os
 import shutil
 import subprocess
 import tempfile
@@ -32,7 +33,7 @@ class StagedFolder(unittest.TestCase):
         self.folder = Path(tempfile.mkdtemp())
         self.addCleanup(shutil.rmtree, self.folder)
         (self.folder / "bin").mkdir()
-        for script in ("tests", "bench"):
+        for script in ("tests", "sanitizers", "bench"):
             shutil.copy(SCRIPTS / f"run_{script}.sh", self.folder / f"run-{script}")
         self.lines = []
         self.program("tilewise", f'[ "$1" = verify ] && cat <<X\n{VERIFY.format(failed=0)}X\n[ "$1" != doctor ]')
@@ -92,6 +93,37 @@ class StagedFolder(unittest.TestCase):
         code, last, output = self.last("--filter", "hang")
         self.assertEqual((code, last), (1, "0 passed, 1 failed"))
         self.assertIn("stopped after 1 s", output)
+
+    def sanitize(self, *options):
+        """With stand-ins: kernel_b serves nothing, and the sanitizer finds something in kernel_c."""
+        self.program("tilewise", '''if [ "$1" = info ]; then
+for k in a b c d; do printf '      "name": "kernel_%s",\n      "device": "cuda",\n' $k; done
+printf '      "name": "cpu_x",\n      "device": "cpu",\n'
+else echo "kernel passed failed refused"; echo kernel_a 3 0 0; echo kernel_b 0 0 3; echo kernel_c 3 0 0; echo kernel_d 2 1 0; fi''')
+        self.program("sanitizer", 'echo "$*" >>calls\nshift 4\n"$@"\ncase "$*" in *kernel_c*) echo "========= Error: x"; exit 9;; esac')
+        command = [str(self.folder / "run-sanitizers"), *options]
+        environment = {**os.environ, "COMPUTE_SANITIZER": str(self.folder / "bin" / "sanitizer")}
+        run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        return run.returncode, run.stdout
+
+    def test_sanitizers(self):
+        code, output = self.sanitize("--tools", "memcheck racecheck", "--group", "3", "--jobs", "2", "--cases", "=causal")
+        self.assertEqual((code, output.splitlines()[-1]), (1, "2 passed, 6 failed"))
+        self.assertIn("  passed  memcheck kernel_a: 3 cases\n", output)
+        self.assertIn("  failed  racecheck kernel_b: serves none of the cases\n", output)
+        self.assertIn("  failed  racecheck kernel_c: 1 reports, see logs/sanitizers/racecheck.kernel_c.log\n      ========= Error: x\n",
+                      output)
+        self.assertIn("  failed  memcheck kernel_d: 1 cases are wrong\n", output)
+        calls = (self.folder / "calls").read_text().splitlines()
+        self.assertEqual(len(calls), 2 * (1 + 3 + 1))  # a group that is not clean runs again one by one
+        self.assertIn("--tool memcheck --error-exitcode 9 bin/tilewise verify --device cuda:0 "
+                      "--kernel =kernel_a,=kernel_b,=kernel_c --case =causal", calls)
+
+    def test_sanitizers_of_some_kernels(self):
+        self.assertEqual(self.sanitize("--kernels", "_a$", "--tools", "initcheck"),
+                         (0, "  passed  initcheck kernel_a: 3 cases\n1 passed, 0 failed\n"))
+        self.assertEqual(self.sanitize("--kernels", "nothing")[1].splitlines()[-1], "0 passed, 1 failed")
+        self.assertEqual(self.sanitize("--unknown")[0], 2)
 
     def test_bench(self):
         self.program("tilewise", 'echo "$@"')

@@ -38,6 +38,13 @@ TEST(Paging, TableStride) {
     EXPECT_EQ(paged_key(table.data(), 0, 4, 9).slot, 1);
 }
 
+TEST(Paging, IdsThatAreNoPageBecomeTheLastOne) {
+    for (const int64_t id : {0, 1, 8}) EXPECT_EQ(page_within(id, 8), id);
+    for (const int64_t id : {9, 2147483647, -1, -2147483647 - 1}) EXPECT_EQ(page_within(id, 8), 8);
+    EXPECT_EQ(page_within(-1, 0), 0);
+    EXPECT_EQ(page_within(2147483647, 0x7fffffff), 2147483647);
+}
+
 TEST(Paging, PositionsPastThirtyTwoBits) {
     const int32_t page = 6;
     const int64_t page_size = int64_t{1} << 40;

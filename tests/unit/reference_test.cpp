@@ -217,6 +217,18 @@ TEST(ReferenceForward, PagedWithPaddingEqualsDense) {
     EXPECT_EQ(paged.values(Arg::kLse), dense.values(Arg::kLse));
 }
 
+// Below the checks of a launch, as on a device, where nobody has read the ids.
+TEST(ReferenceForward, PageIdsThatLieReadTheLastPage) {
+    KernelCall right = one_sequence(0);
+    right.set(Arg::kK, kF64, {3, 2, 2, 3}, random_values(36, 1)).set(Arg::kV, kF64, {3, 2, 2, 2}, random_values(24, 2));
+    right.set_ints(Arg::kPageTable, {1, 4}, {0, 2, 2, 2});
+    KernelCall wrong = right;
+    wrong.set_ints(Arg::kPageTable, {1, 4}, {0, 3, -1, 2147483647});
+    for (KernelCall* call : {&right, &wrong}) call->run("cpu_reference_forward");
+    EXPECT_EQ(wrong.values(Arg::kO), right.values(Arg::kO));
+    EXPECT_EQ(wrong.values(Arg::kLse), right.values(Arg::kLse));
+}
+
 TEST(ReferenceForward, RowsPastSequsedAreNotWritten) {
     KernelCall call = scalar_call({1, kNaN}, {1, kNaN}, {2, kNaN});
     call.set_ints(Arg::kSequsedQ, {1}).set_ints(Arg::kSequsedK, {1});

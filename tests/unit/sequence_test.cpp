@@ -103,20 +103,35 @@ TEST(Sequence, CacheRowsAreLookedUp) {
 
 // On a device nobody has read the lengths before the launch: whatever they say, keys stay inside the allocation.
 TEST(Sequence, LengthsThatLieStayInsideTheAllocation) {
-    const std::array<int32_t, 3> used_k{20, -3, 20}, leftpad{0, 0, 5}, used_q{9, -1, 4};
+    const std::array<int32_t, 6> used_k{20, -3, 20, 9, 12, 2147483647}, leftpad{0, 0, 5, -4, 2147483647, -2147483647},
+        used_q{9, -1, 4, 0, 1, 2};
     SequenceTable table;
     table.seqused_q = vector_of(used_q);
     table.seqused_k = vector_of(used_k);
     table.leftpad_k = vector_of(leftpad);
     table.seqlen_q = 4;
     table.seqlen_k = 12;
-    for (int64_t n = 0; n < 3; ++n) {
+    for (int64_t n = 0; n < 6; ++n) {
         const Sequence s = resolve_sequence(table, n);
         EXPECT_GE(s.seqlen_q, 0);
         EXPECT_LE(s.seqlen_q, 4);
         EXPECT_GE(s.seqlen_k, 0);
+        if (s.seqlen_k == 0) continue;
+        EXPECT_GE(s.first_key, 0);
         EXPECT_LE(s.first_key + s.seqlen_k, 12);
     }
+    EXPECT_EQ(resolve_sequence(table, 3).seqlen_k, 9) << "padding of less than nothing is none";
+}
+
+TEST(Sequence, CacheRowsThatLieStayInsideTheCache) {
+    const std::array<int32_t, 5> index{0, 6, 7, -1, 2147483647};
+    SequenceTable table;
+    table.cache_batch_idx = vector_of(index);
+    table.cache_rows = 7;
+    const std::array<int64_t, 5> rows{0, 6, 6, 0, 6};
+    for (size_t n = 0; n < 5; ++n) EXPECT_EQ(resolve_sequence(table, static_cast<int64_t>(n)).k_batch, rows[n]);
+    table.cache_rows = 0;
+    EXPECT_EQ(resolve_sequence(table, 3).k_batch, 0);
 }
 
 TEST(Sequence, StrideZeroRepeatsOneLength) {

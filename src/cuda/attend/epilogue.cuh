@@ -26,7 +26,7 @@ __device__ inline void stage_rows(const Tile& staged, const float (&o)[kMBlocks]
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
                 const float f = factor[2 * m + half];
-                ptx::store_shared_4(to + (m * 16 + half * 8) * Tile::kPitch + v * 16,
+                ptx::store_shared_4(Tile::moved(to, v) + (m * 16 + half * 8) * Tile::kPitch,
                                     tile::Products<Element>::pack(o[m][v][2 * half] * f, o[m][v][2 * half + 1] * f));
             }
 }

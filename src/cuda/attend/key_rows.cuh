@@ -29,7 +29,7 @@ struct KeyRows {
                            size = static_cast<uint32_t>(table.page_size);
             const uint32_t page = position / size;
             row.slot = position - page * size;
-            row.page = pages[page * table.page_stride];
+            row.page = static_cast<int32_t>(page_within(pages[page * table.page_stride], table.last_page));
         }
         return row;
     }

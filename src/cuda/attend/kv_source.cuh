@@ -15,6 +15,7 @@ struct KvSource {
     int64_t page_stride = 0;
     int64_t page_bytes = 0;
     uint32_t page_size = 1;
+    uint32_t last_page = 0;
     uint32_t first_key = 0;
     int32_t num_keys = 0;
     int32_t num_columns = 0;
@@ -24,7 +25,8 @@ struct KvSource {
         if (pages == nullptr) return rows + key * row_bytes;
         const uint32_t row = first_key + static_cast<uint32_t>(key);
         const uint32_t page = row / page_size;
-        return rows + pages[page * page_stride] * page_bytes + (row - page * page_size) * row_bytes;
+        return rows + page_within(pages[page * page_stride], last_page) * page_bytes +
+               (row - page * page_size) * row_bytes;
     }
 };
 
@@ -49,6 +51,7 @@ __device__ inline KvSource kv_source_of(const AttentionView& view, const HeadTen
         source.page_stride = view.pages.page_stride;
         source.page_bytes = tensor.batch_stride * 2;
         source.page_size = static_cast<uint32_t>(view.pages.page_size);
+        source.last_page = view.pages.last_page;
         source.first_key = static_cast<uint32_t>(s.first_key);
     }
     source.num_keys = s.seqlen_k;
@@ -79,7 +82,8 @@ template <int kThreads, class Tile> struct TileCopy {
         for (int pass = 0; pass < kPasses; ++pass) {
 #pragma unroll
             for (int j = 0; j < kChunks / kLanes; ++j)
-                ptx::cp_async_16(to + pass * kRowsOfPass * Tile::kPitch + j * kLanes * 16, from + j * kLanes * 16);
+                ptx::cp_async_16(Tile::moved_rows(Tile::moved(to, j * kLanes), pass * kRowsOfPass),
+                                 from + j * kLanes * 16);
             from += kRowsOfPass * row_bytes;
         }
     }

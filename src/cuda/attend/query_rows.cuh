@@ -57,7 +57,7 @@ __device__ inline void load_rows(const Tile& tile, const HeadTensor& tensor, int
 #pragma unroll
             for (int j = 0; j < Copy::kChunks / Copy::kLanes; ++j) {
                 const bool exists = offset >= 0 && column + j * Copy::kLanes * 8 < num_columns;
-                ptx::cp_async_16_or_zeros(to + pass * Copy::kRowsOfPass * Tile::kPitch + j * Copy::kLanes * 16,
+                ptx::cp_async_16_or_zeros(Tile::moved_rows(Tile::moved(to, j * Copy::kLanes), pass * Copy::kRowsOfPass),
                                           data + (exists ? offset + (column + j * Copy::kLanes * 8) * 2 : 0), exists);
             }
         }
@@ -94,7 +94,8 @@ __device__ inline void store_rows(const Tile& tile, const HeadTensor& tensor, in
             for (int j = 0; j < Copy::kChunks / Copy::kLanes; ++j)
                 if (offset >= 0 && column + j * Copy::kLanes * 8 < num_columns)
                     *reinterpret_cast<uint4*>(data + offset + (column + j * Copy::kLanes * 8) * 2) =
-                        ptx::load_shared_16(from + pass * Copy::kRowsOfPass * Tile::kPitch + j * Copy::kLanes * 16);
+                        ptx::load_shared_16(
+                            Tile::moved_rows(Tile::moved(from, j * Copy::kLanes), pass * Copy::kRowsOfPass));
         }
         return;
     }

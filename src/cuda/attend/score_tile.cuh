@@ -39,8 +39,23 @@ __device__ inline float load_float(const void* data, DType dtype, int64_t offset
     return dtype == DType::kBF16 ? to_float(BF16{bits}) : to_float(F16{bits});
 }
 
-// tanh to fp32 accuracy of the result's scale: 1 - 2 / (1 + e^2x).
-__device__ __forceinline__ float tanh_of(float x) { return 1.0f - __fdividef(2.0f, 1.0f + ptx::exp2(x * 2.88539008f)); }
+// tanh, relative error below 5e-7 everywhere (of a score of 1e-6 under a softcap of 30 as well). Near 0, where 1 - 2 / (1 + e^2x) cancels, the
+// odd polynomial of least relative error on [0, 0.6], 8e-8. No branch: rows of a warp differ.
+__device__ __forceinline__ float tanh_of(float x) {
+    const float y = x * x;
+    float p = fmaf(0.0156126347f, y, -0.0522118080f);
+    p = fmaf(p, y, 0.133131167f);
+    p = fmaf(p, y, -0.333325975f);
+    const float near = fmaf(p * y, x, x);
+    const float far = 1.0f - __fdividef(2.0f, 1.0f + ptx::exp2(fabsf(x) * 2.88539008f));
+    return fabsf(x) < 0.6f ? near : copysignf(far, x);
+}
+
+// Its derivative 1 - tanh^2, without the cancellation of that form where tanh is nearly 1.
+__device__ __forceinline__ float tanh_derivative_of(float x) {
+    const float r = __fdividef(1.0f, 1.0f + ptx::exp2(fabsf(x) * 2.88539008f));
+    return 4.0f * r * (1.0f - r);
+}
 
 // A row of a score tile, as the modifiers see it.
 struct ScoreRow {

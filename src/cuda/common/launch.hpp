@@ -13,6 +13,8 @@ struct LaunchShape {
     int64_t num_blocks = 0;
     int32_t num_threads = 0;
     int32_t shared_bytes = 0;
+    int32_t cluster_blocks =
+        1;  // neighbouring blocks that run together, from compute capability 9.0 on; divides num_blocks
 };
 
 // `kernel`: address of a __global__ function that takes one struct by value, and `params` a value of that struct. num_blocks 0:

@@ -61,14 +61,19 @@ struct Gradients {
 // f32 scratch of a backward, all in the workspace. Row = as in PartialOutput.
 struct BackwardScratch {
     float* dq = nullptr;  // (rows, head_dim): sums of dQ
-    float* dk =
-        nullptr;  // sums of a GQA group (key rows, num_heads_kv, head_dim); null where a block writes grad_k itself
+    // Sums of a part of a GQA group: (tiles.num_splits, key rows, num_heads_kv, head_dim); null where a block writes grad_k itself.
+    float* dk = nullptr;
     float* dv = nullptr;
-    float* delta = nullptr;     // (rows): rowsum(dO * O) - grad_lse
-    float* lse_log2 = nullptr;  // (rows): lse in base 2; +inf for a row that sees no key
+    // (q batch, head, q row), so that the rows of a tile lie side by side.
+    float* delta = nullptr;     // rowsum(dO * O) - grad_lse
+    float* lse_log2 = nullptr;  // lse in base 2; +inf for a row that sees no key
     int32_t* order = nullptr;   // turn of each row tile, for a repeatable dQ; null: any order
     int64_t num_rows = 0;
     int64_t rows_per_batch = 0;  // row axis of q; 0 when ragged
+    int64_t head_rows = 0;       // row axis of delta and lse_log2: of q, all rows when ragged
+    TILEWISE_HD int64_t value_index(const Sizes& sizes, int64_t q_batch, int64_t head, int64_t row) const {
+        return (q_batch * sizes.num_heads_q + head) * head_rows + row;
+    }
 };
 
 struct BackwardParams {

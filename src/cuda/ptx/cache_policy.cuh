@@ -24,5 +24,12 @@ __device__ __forceinline__ void cp_async_16(uint32_t shared, const void* global,
                  "l"(policy)
                  : "memory");
 }
+// The same with a source size of 0 where not `copied`: nothing is read, zeros arrive.
+__device__ __forceinline__ void cp_async_16_or_zeros(uint32_t shared, const void* global, bool copied,
+                                                     uint64_t policy) {
+    asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2, %3;" ::"r"(shared), "l"(global),
+                 "r"(copied ? 16 : 0), "l"(policy)
+                 : "memory");
+}
 
 }  // namespace tilewise::ptx

@@ -13,6 +13,17 @@ __device__ __forceinline__ void mbarrier_init(uint32_t barrier, uint32_t count) 
 __device__ __forceinline__ void mbarrier_arrive(uint32_t barrier) {
     asm volatile("{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [%0]; }" ::"r"(barrier) : "memory");
 }
+// The warp arrives: what its lanes accessed before is released. racecheck does not carry the order that __syncwarp makes to lane 0's arrival
+// and reports what follows as a race (docs/kernels/sm80_forward.md), so in a build to be run under it every lane arrives.
+#if defined(TILEWISE_RACECHECK)
+constexpr uint32_t kArrivalsOfWarp = 32;
+#else
+constexpr uint32_t kArrivalsOfWarp = 1;
+#endif
+__device__ __forceinline__ void mbarrier_arrive_warp(uint32_t barrier) {
+    __syncwarp();
+    if (kArrivalsOfWarp > 1 || threadIdx.x % 32 == 0) mbarrier_arrive(barrier);
+}
 // cp.async.mbarrier.arrive.noinc: arrives once this thread's earlier cp.async have landed.
 __device__ __forceinline__ void mbarrier_arrive_after_copies(uint32_t barrier) {
     asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(barrier) : "memory");
@@ -34,11 +45,6 @@ __device__ __forceinline__ void mbarrier_wait(uint32_t barrier, uint32_t parity)
         "r"(parity)
         : "memory");
 #endif
-}
-
-// bar.sync: named barrier `id` (1..15) of `threads` threads of the block.
-__device__ __forceinline__ void barrier_sync(int id, int threads) {
-    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
 }  // namespace tilewise::ptx

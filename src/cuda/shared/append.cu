@@ -31,10 +31,10 @@ __device__ int32_t find_cache_place(const AppendParams& p, int64_t sequence, int
     const IntVector& index = p.view.sequences.cache_batch_idx;
     const int64_t cache_row = index.given() ? index[sequence] : sequence;
     if (cache_row < 0 || cache_row >= p.limits.cache_rows) return kFaultCacheRow;
-    Sequence cache;
-    cache.k_batch = cache_row;
-    *place = p.view.place_of(cache, row);
-    if (p.view.pages.data == nullptr) return 0;
+    *place = {cache_row, row};
+    const PageTable& pages = p.view.pages;
+    if (pages.data == nullptr) return 0;
+    *place = paged_key(pages.data + cache_row * pages.row_stride, pages.page_stride, pages.page_size, row);
     return place->page < 0 || place->page >= p.limits.num_pages ? kFaultPage : 0;
 }
 

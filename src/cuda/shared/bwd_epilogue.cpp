@@ -14,6 +14,7 @@ struct Sums {
     const float* from = nullptr;
     Tokens tokens;
     float factor = 1.0f;
+    int32_t num_parts = 1;
 };
 
 Status store(const Sums& sums, const Step& step, const Arguments& arguments, Arg arg) {
@@ -29,6 +30,7 @@ Status store(const Sums& sums, const Step& step, const Arguments& arguments, Arg
     params.num_heads = static_cast<int32_t>(tensor.dim(tensor.rank - 2));
     params.dim = static_cast<int32_t>(tensor.dim(tensor.rank - 1));
     params.factor = sums.factor;
+    params.num_parts = sums.num_parts;
     params.lanes_of_row = lanes_of_row(params.dim, of_access);
     const int64_t blocks = ceil_div(params.num_tokens * params.num_heads, kBackwardRowThreads / params.lanes_of_row);
     return launch_kernel("bwd_epilogue", epilogue_entry(tensor.dtype, vector), {blocks, kBackwardRowThreads, 0},
@@ -41,11 +43,12 @@ Status launch_bwd_epilogue(const BackwardParams& params, const Step& step, const
     const AttentionView& view = params.view;
     const BackwardScratch& scratch = params.scratch;
     const float scale = view.score.softmax_scale;
+    const int32_t parts = params.tiles.num_splits;
     if (Status status = store({scratch.dq, query_tokens(view), scale}, step, arguments, Arg::kGradQ); !status.ok())
         return status;
-    if (Status status = store({scratch.dk, key_tokens(view), scale}, step, arguments, Arg::kGradK); !status.ok())
+    if (Status status = store({scratch.dk, key_tokens(view), scale, parts}, step, arguments, Arg::kGradK); !status.ok())
         return status;
-    return store({scratch.dv, key_tokens(view), 1.0f}, step, arguments, Arg::kGradV);
+    return store({scratch.dv, key_tokens(view), 1.0f, parts}, step, arguments, Arg::kGradV);
 }
 
 }  // namespace tilewise::cuda

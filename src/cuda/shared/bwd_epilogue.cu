@@ -1,4 +1,4 @@
-// The f32 sums of a backward -> its gradients: factor * from (tokens, heads, dim) -> to (batch, row, head, dim), rounded once.
+// The f32 sums of a backward -> its gradients: factor * from (parts, tokens, heads, dim) -> to (batch, row, head, dim), rounded once.
 // Every row is written: those of no sequence were summed to 0. A row belongs to a power of two of neighbouring lanes.
 #include "cuda/attend/elements.cuh"
 #include "cuda/shared/bwd_params.hpp"
@@ -17,10 +17,18 @@ __global__ void __launch_bounds__(kBackwardRowThreads) bwd_epilogue(const __grid
     const int64_t head = row - token * p.num_heads;
     const int64_t batch = token / p.rows_per_batch;
     const float* const from = p.from + row * p.dim;
+    const int64_t part_stride = p.num_tokens * p.num_heads * p.dim;
     T* const to = static_cast<T*>(p.to.data) + p.to.offset(batch, token - batch * p.rows_per_batch, head);
     for (int column = thread % p.lanes_of_row * kColumns; column < p.dim; column += p.lanes_of_row * kColumns) {
         float values[kColumns];
         load_floats<float, kColumns>(from + column, values);
+#pragma unroll 1
+        for (int part = 1; part < p.num_parts; ++part) {
+            float more[kColumns];
+            load_floats<float, kColumns>(from + part * part_stride + column, more);
+#pragma unroll
+            for (int i = 0; i < kColumns; ++i) values[i] += more[i];
+        }
 #pragma unroll
         for (int i = 0; i < kColumns; ++i) values[i] *= p.factor;
         store_floats<T, kColumns>(to + column * p.to.dim_stride, values);

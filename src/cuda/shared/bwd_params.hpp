@@ -28,19 +28,20 @@ const void* key_prologue_entry();
 constexpr int64_t kTokensOfChunk = 1024;
 struct SinkParams {
     HeadScalar sink;
-    const float* delta = nullptr;     // (tokens, heads)
-    const float* lse_log2 = nullptr;  // (tokens, heads)
-    float* sums = nullptr;            // (chunks, heads)
+    const float* delta = nullptr;  // as in BackwardScratch
+    const float* lse_log2 = nullptr;
+    float* sums = nullptr;  // (chunks, heads)
     float* grad_sink = nullptr;
     int64_t grad_stride = 0;
     int64_t num_tokens = 0;
+    int64_t head_rows = 1;
     int64_t num_chunks = 0;
     int32_t num_heads = 0;
 };
 const void* sink_chunks_entry();
 const void* sink_total_entry();
 
-// factor * from (tokens, heads, dim) f32 -> a gradient.
+// factor * sum over parts of from (parts, tokens, heads, dim) f32 -> a gradient.
 struct EpilogueParams {
     const float* from = nullptr;
     HeadTensor to;
@@ -50,6 +51,7 @@ struct EpilogueParams {
     int32_t dim = 0;
     float factor = 1.0f;
     int32_t lanes_of_row = 32;
+    int32_t num_parts = 1;  // tensors behind each other in `from`, added in this order
 };
 const void* epilogue_entry(DType dtype, bool vector);
 

@@ -1,6 +1,8 @@
 // Host side of the backward's prologue; see bwd_prologue.hpp.
 #include "cuda/shared/bwd_prologue.hpp"
 
+#include <algorithm>
+
 #include "core/view.hpp"
 #include "cuda/common/launch.hpp"
 #include "cuda/shared/bwd_params.hpp"
@@ -47,9 +49,10 @@ Status launch_sink(const BackwardParams& params, const Step& step, const Argumen
     sink.grad_sink = static_cast<float*>(pointer_of(step, arguments, Arg::kGradSink));
     sink.grad_stride = stride_of(tensor, 0);
     sink.num_tokens = sizes.total_q;
+    sink.head_rows = std::max<int64_t>(params.scratch.head_rows, 1);
     sink.num_chunks = ceil_div(sizes.total_q, kTokensOfChunk);
     sink.num_heads = static_cast<int32_t>(sizes.num_heads_q);
-    const int64_t blocks = sink.num_chunks * ceil_div(sizes.num_heads_q, 32);
+    const int64_t blocks = sink.num_chunks * sizes.num_heads_q;
     if (Status status =
             launch_kernel("bwd_sink_chunks", sink_chunks_entry(), {blocks, kBackwardRowThreads, 0}, &sink, arguments);
         !status.ok())

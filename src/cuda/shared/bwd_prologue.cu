@@ -3,7 +3,7 @@
 //   delta[row] = rowsum(dO * O) - grad_lse;   lse_log2[row] = lse * log2(e), +inf for a row that sees no key or is of no sequence
 //   zeros in the f32 sums of dQ, dK, dV, and in the gradients of rows that no sequence uses
 //
-// and the gradient of the sink, which is a sum of what was just computed. Rows are (token, head) flattened, tokens as in tokens.hpp.
+// and the gradient of the sink, which is a sum of what was just computed. A block's rows are (token, head) flattened, tokens as in tokens.hpp.
 // A row belongs to a power of two of neighbouring lanes, so that narrow heads leave no lane idle.
 #include "cuda/attend/elements.cuh"
 #include "cuda/shared/bwd_params.hpp"
@@ -92,8 +92,9 @@ __global__ void __launch_bounds__(kBackwardRowThreads) bwd_prologue(const __grid
             delta -=
                 static_cast<const float*>(grad.lse.data)[grad.lse.offset(place.tensor_batch, x.head, place.tensor_row)];
     }
-    scratch.delta[x.row] = delta;
-    scratch.lse_log2[x.row] = lse == negative_infinity() ? -negative_infinity() : lse * kLog2E;
+    const int64_t at = scratch.value_index(view.sizes, place.tensor_batch, x.head, place.tensor_row);
+    scratch.delta[at] = delta;
+    scratch.lse_log2[at] = lse == negative_infinity() ? -negative_infinity() : lse * kLog2E;
 }
 
 __global__ void __launch_bounds__(kBackwardRowThreads) bwd_key_prologue(const __grid_constant__ KeyPrologueParams p) {
@@ -103,8 +104,11 @@ __global__ void __launch_bounds__(kBackwardRowThreads) bwd_key_prologue(const __
     const LaneOfRow x = lane_of_row(32, p.tokens.count, static_cast<int32_t>(view.sizes.num_heads_kv));
     if (!x.exists) return;
     const int64_t head_dim = view.sizes.head_dim, head_dim_v = view.sizes.head_dim_v;
-    if (scratch.dk != nullptr) clear_floats(scratch.dk + x.row * head_dim, head_dim, x.lane, 32);
-    if (scratch.dv != nullptr) clear_floats(scratch.dv + x.row * head_dim_v, head_dim_v, x.lane, 32);
+    for (int32_t part = 0; part < p.backward.tiles.num_splits; ++part) {
+        const int64_t row = part * p.tokens.count * view.sizes.num_heads_kv + x.row;
+        if (scratch.dk != nullptr) clear_floats(scratch.dk + row * head_dim, head_dim, x.lane, 32);
+        if (scratch.dv != nullptr) clear_floats(scratch.dv + row * head_dim_v, head_dim_v, x.lane, 32);
+    }
     if (!p.any_unused) return;
     const TokenPlace place = place_of_token(p.tokens, x.token);
     if (is_used_key(view, place)) return;
@@ -114,28 +118,31 @@ __global__ void __launch_bounds__(kBackwardRowThreads) bwd_key_prologue(const __
         clear_row(grad.v, grad.v.offset(place.tensor_batch, place.tensor_row, x.head), head_dim_v, {x.lane, 32});
 }
 
-// One block: a chunk of tokens, 32 heads; a warp takes every eighth token, so that its loads are side by side.
+// One block: a chunk of tokens of one head, in a fixed order.
 __global__ void __launch_bounds__(kBackwardRowThreads) bwd_sink_chunks(const __grid_constant__ SinkParams p) {
     constexpr int kWarps = kBackwardRowThreads / 32;
-    __shared__ float sums[kWarps][32];
-    const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-    const int64_t groups = ceil_div(p.num_heads, 32);
-    const int64_t chunk = blockIdx.x / groups;
-    const int64_t head = (blockIdx.x - chunk * groups) * 32 + lane;
+    __shared__ float sums[kWarps];
+    const int thread = static_cast<int>(threadIdx.x);
+    const uint32_t num_heads = static_cast<uint32_t>(p.num_heads);
+    const int64_t chunk = blockIdx.x / num_heads, head = blockIdx.x % num_heads;
+    const float sink = p.sink.at(0, head) * kLog2E;
+    const int64_t end = min_of((chunk + 1) * kTokensOfChunk, p.num_tokens);
     float sum = 0.0f;
-    if (head < p.num_heads) {
-        const float sink = p.sink.at(0, head) * kLog2E;
-        const int64_t end = min_of((chunk + 1) * kTokensOfChunk, p.num_tokens);
-        for (int64_t token = chunk * kTokensOfChunk + warp; token < end; token += kWarps) {
-            const float lse = p.lse_log2[token * p.num_heads + head];
-            // A row that sees nothing, without a sink: no probability, whatever its delta is.
-            if (lse != -negative_infinity()) sum -= exp2f(sink - lse) * p.delta[token * p.num_heads + head];
-        }
+    int64_t batch = chunk * kTokensOfChunk / p.head_rows;
+    int64_t row = chunk * kTokensOfChunk + thread - batch * p.head_rows;
+    for (int64_t token = chunk * kTokensOfChunk + thread; token < end;
+         token += kBackwardRowThreads, row += kBackwardRowThreads) {
+        for (; row >= p.head_rows; row -= p.head_rows) ++batch;
+        const int64_t at = (batch * num_heads + head) * p.head_rows + row;
+        const float lse = p.lse_log2[at];
+        // A row that sees nothing, without a sink: no probability, whatever its delta is.
+        if (lse != -negative_infinity()) sum -= exp2f(sink - lse) * p.delta[at];
     }
-    sums[warp][lane] = sum;
+    sum = sum_of_lanes(sum, 32);
+    if (thread % 32 == 0) sums[thread / 32] = sum;
     __syncthreads();
-    if (warp != 0 || head >= p.num_heads) return;
-    for (int i = 1; i < kWarps; ++i) sum += sums[i][lane];
+    if (thread != 0) return;
+    for (int i = 1; i < kWarps; ++i) sum += sums[i];
     p.sums[chunk * p.num_heads + head] = sum;
 }
 

@@ -13,7 +13,7 @@ void add_sink_block(WorkspaceLayout& layout, const Step& step);
 // On the stream, from params.view (o, lse), params.grad (o, lse; q, k, v to clear) and params.scratch:
 //   scratch.delta (rows) = rowsum(dO * O) - grad_lse;  0 for rows of no sequence
 //   scratch.lse_log2 (rows) = lse * log2(e);  +inf where lse is -inf and for rows of no sequence
-//   scratch.dq, dk, dv = 0 where they are given; where they are not, zeros in the rows of grad_q, grad_k, grad_v that no sequence uses
+//   scratch.dq, dk, dv (all params.tiles.num_splits parts) = 0 where they are given; where they are not, zeros in the rows of grad_q, grad_k, grad_v that no sequence uses
 //   grad_sink, final, if the call asks for it: from delta and lse alone, in a fixed order
 Status launch_bwd_prologue(const BackwardParams& params, const Step& step, const Arguments& arguments);
 

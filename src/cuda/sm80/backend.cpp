@@ -1,5 +1,6 @@
 // Registers everything that the CUDA backend has for compute capability 8.0 and up. Nothing else of it is visible to core and api.
 #include "cuda/shared/rows.hpp"
+#include "cuda/sm80/backward_backend.hpp"
 #include "cuda/sm80/decode_backend.hpp"
 #include "cuda/sm80/f32_backend.hpp"
 #include "cuda/sm80/forward_backend.hpp"
@@ -9,6 +10,7 @@ namespace tilewise {
 void register_cuda_backend(Registry& registry) {
     cuda::sm80::register_forward_rows(registry);
     cuda::sm80::register_decode_rows(registry);
+    cuda::sm80::register_backward_rows(registry);
     cuda::sm80::register_f32_rows(registry);
     cuda::register_shared_rows(registry);
 }

@@ -29,14 +29,15 @@ __device__ __forceinline__ void load_keys(const BackwardParams& params, const Ba
 }
 
 template <class Traits> __device__ __forceinline__ void init_barriers(const BackwardState<Traits>& b) {
-    constexpr int kParts = Traits::kHasParts ? 1 : 0;
-    b.q().init(Traits::kRoleThreads, Traits::kWarps);
-    b.o().init(Traits::kRoleThreads, Traits::kWarps);
-    b.ds().init(Traits::kRoleWarps, Traits::kDqWarps + kParts * Traits::kRoleWarps);
+    constexpr uint32_t kParts = Traits::kHasParts ? 1 : 0, kWarp = ptx::kArrivalsOfWarp;
+    b.q().init(Traits::kRoleThreads, Traits::kWarps * kWarp);
+    b.o().init(Traits::kRoleThreads, Traits::kWarps * kWarp);
+    b.ds().init(Traits::kRoleWarps * kWarp, (Traits::kDqWarps + kParts * Traits::kRoleWarps) * kWarp);
     // P of a group: stored by its warps of the first role, read by those of the second and, with parts, of the first.
     for (int group = 0; group < Traits::kGroups; ++group)
-        RingBarriers<1>{b.warp.base + Traits::kPBarriers + group * 16}.init(Traits::kShape.num_parts,
-                                                                            Traits::kShape.num_parts * (1 + kParts));
+        RingBarriers<1>{b.warp.base + Traits::kPBarriers + group * 16}.init(
+            Traits::kShape.num_parts * kWarp, Traits::kShape.num_parts * (1 + kParts) * kWarp);
+    ptx::mbarrier_init(b.warp.base + Traits::kEndBarrier, Traits::kWarps * kWarp);
 }
 
 template <class Traits> __device__ __forceinline__ void backward(const BackwardParams& params) {

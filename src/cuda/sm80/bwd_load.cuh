@@ -37,15 +37,11 @@ template <int kSlots> struct RingBarriers {
         ptx::mbarrier_wait(address + (kSlots + at.slot) * 8, at.phase ^ 1u);
     }
     // All lanes of the warp have written, or read, the slot.
-    __device__ __forceinline__ void arrive_full(RingPlace<kSlots> at) const { arrive(full(at.slot)); }
-    __device__ __forceinline__ void arrive_empty(RingPlace<kSlots> at) const {
-        arrive(address + (kSlots + at.slot) * 8);
+    __device__ __forceinline__ void arrive_full(RingPlace<kSlots> at) const {
+        ptx::mbarrier_arrive_warp(full(at.slot));
     }
-
-private:
-    __device__ __forceinline__ static void arrive(uint32_t barrier) {
-        __syncwarp();
-        if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(barrier);
+    __device__ __forceinline__ void arrive_empty(RingPlace<kSlots> at) const {
+        ptx::mbarrier_arrive_warp(address + (kSlots + at.slot) * 8);
     }
 };
 
@@ -73,7 +69,8 @@ template <class Traits, class Tile> struct RowFill {
         for (int pass = 0; pass < kTileM / kRowsOfPass; ++pass) {
 #pragma unroll
             for (int j = 0; j < kChunks / kLanes; ++j)
-                ptx::cp_async_16(to + pass * kRowsOfPass * Tile::kPitch + j * kLanes * 16, from + j * kLanes * 16);
+                ptx::cp_async_16(Tile::moved_rows(Tile::moved(to, j * kLanes), pass * kRowsOfPass),
+                                 from + j * kLanes * 16);
             from += kRowsOfPass * row_bytes;
         }
     }
@@ -95,13 +92,13 @@ template <class Traits, class Tile> struct RowFill {
     }
 };
 
-// One f32 value a row (lse or delta, of (row, head) flattened) into a stage; zeros for rows that do not exist.
+// One f32 value a row (lse or delta of the sequence, head 0 first) into a stage; zeros for rows that do not exist.
 template <class Traits>
-__device__ __forceinline__ void fill_values(const float* values, int64_t row_step, BackwardStep step, int32_t num_rows,
+__device__ __forceinline__ void fill_values(const float* values, int64_t head_rows, BackwardStep step, int32_t num_rows,
                                             uint32_t stage, int thread) {
     if (thread >= Traits::kShape.tile_m) return;
     const bool exists = step.row + thread < num_rows;
-    const int64_t offset = exists ? (step.row + thread) * row_step + step.head : 0;
+    const int64_t offset = exists ? step.head * head_rows + step.row + thread : 0;
     ptx::cp_async_4_or_zeros(stage + thread * 4, values + offset, exists);
 }
 

@@ -31,18 +31,16 @@ template <class Traits> struct BackwardState {
     // Into a stage that is free.
     __device__ __forceinline__ void fill_q(BackwardStep step, int stage) const {
         const int thread = warp.again().thread % Traits::kRoleThreads;
-        fill_values<Traits>(values_of(params.scratch.lse_log2), params.view.sizes.num_heads_q, step,
-                            block.sequence.seqlen_q, warp.base + Traits::kLseOffset + stage * kShape.tile_m * 4,
-                            thread);
+        fill_values<Traits>(values_of(params.scratch.lse_log2), params.scratch.head_rows, step, block.sequence.seqlen_q,
+                            warp.base + Traits::kLseOffset + stage * kShape.tile_m * 4, thread);
         const RowFill<Traits, typename Tiles::Q> fill = {
             block.q, params.view.q, warp.base + Traits::kQOffset + stage * Traits::kQBytes, thread};
         run_fill(fill, step, params.dims.vector_q && params.dims.head_dim == kShape.head_dim, q().full(stage));
     }
     __device__ __forceinline__ void fill_o(BackwardStep step, int stage) const {
         const int thread = warp.again().thread % Traits::kRoleThreads;
-        fill_values<Traits>(values_of(params.scratch.delta), params.view.sizes.num_heads_q, step,
-                            block.sequence.seqlen_q, warp.base + Traits::kDeltaOffset + stage * kShape.tile_m * 4,
-                            thread);
+        fill_values<Traits>(values_of(params.scratch.delta), params.scratch.head_rows, step, block.sequence.seqlen_q,
+                            warp.base + Traits::kDeltaOffset + stage * kShape.tile_m * 4, thread);
         const RowFill<Traits, typename Tiles::O> fill = {
             block.o, params.grad.o, warp.base + Traits::kOOffset + stage * Traits::kOBytes, thread};
         run_fill(fill, step, params.dims.vector_o && params.dims.head_dim_v == kShape.head_dim_v, o().full(stage));
@@ -78,17 +76,25 @@ template <class Traits> struct BackwardState {
     }
     __device__ GradTarget target_v() const {
         const HeadDims& dims = params.dims;
-        const float keep = params.view.score.dropout.keep_scale;
+        const float lift = Traits::kHasModifiers ? kUnlift<typename Traits::Element> : 1.0f;
+        const float keep = params.view.score.dropout.keep_scale * lift;
         return {&params.grad.v, params.scratch.dv, dims.head_dim_v, warp.part() * Traits::kColumnsV, keep,
                 keep,           dims.vector_v};
     }
-    // The warp's own rows for dK or dV, once nobody reads tiles any more.
-    __device__ uint32_t staged(int columns) const { return warp.base + warp.thread / 32 * (32 * pitch_of(columns)); }
+    // After a warp's last step: until nobody reads tiles any more.
+    __device__ void wait_for_all() const {
+        ptx::mbarrier_arrive_warp(warp.base + Traits::kEndBarrier);
+        ptx::mbarrier_wait(warp.base + Traits::kEndBarrier, 0);
+    }
+    // The warp's own rows for dK or dV, after that.
+    __device__ uint32_t staged(int columns) const {
+        return warp.base + warp.thread / 32 * (32 * bytes_of_row(columns));
+    }
 
 private:
     __device__ __forceinline__ const float* values_of(const float* column) const {
         const Sequence& s = block.sequence;
-        return column + (s.q_batch * params.scratch.rows_per_batch + s.q_row) * params.view.sizes.num_heads_q;
+        return column + params.scratch.value_index(params.view.sizes, s.q_batch, 0, s.q_row);
     }
     // `simple`: 16-byte copies, and as many columns as the tile has.
     template <class Fill>
@@ -121,10 +127,10 @@ template <class Traits> __device__ __forceinline__ void make_values(const Backwa
     constexpr int kSteps = kShape.head_dim / 16, kBlocks = Traits::kQueries / 8;
     constexpr bool kHoldsKeys = kSteps <= 4;
     const BackwardWarp<Traits>& warp = b.warp;
-    const uint32_t k = warp.k_lane(), q = warp.q_lane();
+    const uint32_t k = warp.k_lane();
     uint32_t keys[kHoldsKeys ? kSteps : 1][2][4];
     if constexpr (kHoldsKeys)
-        for (int step = 0; step < kSteps; ++step) rows_a<Tiles::K::kPitch>(k)(keys[step], step);
+        for (int step = 0; step < kSteps; ++step) rows_a<typename Tiles::K>(k)(keys[step], step);
     float dv[2][Traits::kColumnsV / 8][4];
     clear(dv);
 
@@ -139,16 +145,16 @@ template <class Traits> __device__ __forceinline__ void make_values(const Backwa
         float s[2][kBlocks][4];
         clear(s);
         b.q().wait_full(at);
-        constexpr WalkB kWalkQ = {kSteps, 16 * Tiles::Q::kPitch, 32, false};
+        const auto queries = warp.q_lane(at.slot * Traits::kQBytes);
         if constexpr (kHoldsKeys)
-            multiply<Element, kWalkQ>(s, held_a(keys), q + at.slot * Traits::kQBytes);
+            multiply<Element, kSteps>(s, held_a(keys), queries);
         else
-            multiply<Element, kWalkQ>(s, rows_a<Tiles::K::kPitch>(k), q + at.slot * Traits::kQBytes);
+            multiply<Element, kSteps>(s, rows_a<typename Tiles::K>(k), queries);
         const uint32_t lse = warp.again().lse_lane() + at.slot * kShape.tile_m * 4;
         const uint32_t p_own = warp.again().p_own();
         if constexpr (Traits::kHasModifiers) {
             b.p().wait_empty(p_at);
-            modify_probabilities(
+            modify_probabilities<Element>(
                 s, b.params, b.block, b.origin(step, 0), lse, [&](int m, int n, int half, float x0, float x1) {
                     const uint32_t to = p_own + Traits::kSignedOffset + (n / 2 * 2 + m) * 512 + (n % 2 * 2 + half) * 4;
                     ptx::store_shared_4(to, tile::Products<Element>::pack(x0, x1));
@@ -168,13 +174,12 @@ template <class Traits> __device__ __forceinline__ void make_values(const Backwa
         if constexpr (!Traits::kHasModifiers || Traits::kHasParts) store_fragments(p, p_own);
         b.p().arrive_full(p_at);
         b.o().wait_full(at);
-        constexpr WalkB kWalkO = {kShape.tile_m / 16, 32, 16 * Tiles::O::kPitch, true};
-        const uint32_t values = warp.again().ot_lane() + at.slot * Traits::kOBytes;
+        const auto values = warp.again().ot_lane(at.slot * Traits::kOBytes);
         if constexpr (!Traits::kHasParts) {
-            multiply<Element, kWalkO>(dv, held_a(p), values);
+            multiply<Element, kShape.tile_m / 16>(dv, held_a(p), values);
         } else {
             b.p().wait_full(p_at);
-            multiply<Element, kWalkO>(dv, stored_a(warp.again().p_group()), values);
+            multiply<Element, kShape.tile_m / 16>(dv, stored_a(warp.again().p_group()), values);
             b.p().arrive_empty(p_at);
         }
         b.o().arrive_empty(at);
@@ -188,7 +193,7 @@ template <class Traits> __device__ __forceinline__ void make_values(const Backwa
         }
         step = next;
     }
-    ptx::barrier_sync(1, Traits::kThreads);
+    b.wait_for_all();
     store_gradient<Element>(dv, b.target_v(), b.params, b.block, b.origin(step, 0).key, b.staged(Traits::kColumnsV));
 }
 
@@ -200,11 +205,11 @@ template <class Traits> __device__ __forceinline__ void make_grad_keys(const Bac
     constexpr int kStepsV = kShape.head_dim_v / 16, kSteps = Traits::kQueries / 16;
     constexpr bool kHoldsValues = kStepsV <= 4;
     const BackwardWarp<Traits>& warp = b.warp;
-    const uint32_t v = warp.v_lane(), o = warp.o_lane();
+    const uint32_t v = warp.v_lane();
     const float keep_scale = Traits::kHasModifiers ? b.params.view.score.dropout.keep_scale : 1.0f;
     uint32_t values[kHoldsValues ? kStepsV : 1][2][4];
     if constexpr (kHoldsValues)
-        for (int step = 0; step < kStepsV; ++step) rows_a<Tiles::V::kPitch>(v)(values[step], step);
+        for (int step = 0; step < kStepsV; ++step) rows_a<typename Tiles::V>(v)(values[step], step);
     float dk[2][Traits::kColumns / 8][4];
     clear(dk);
 
@@ -220,11 +225,11 @@ template <class Traits> __device__ __forceinline__ void make_grad_keys(const Bac
         const uint32_t delta = warp.again().delta_lane() + at.slot * kShape.tile_m * 4;
         b.o().wait_full(at);
         start_at_minus(dp, delta);
-        constexpr WalkB kWalkO = {kStepsV, 16 * Tiles::O::kPitch, 32, false};
+        const auto grad_o = warp.o_lane(at.slot * Traits::kOBytes);
         if constexpr (kHoldsValues)
-            multiply<Element, kWalkO>(dp, held_a(values), o + at.slot * Traits::kOBytes);
+            multiply<Element, kStepsV>(dp, held_a(values), grad_o);
         else
-            multiply<Element, kWalkO>(dp, rows_a<Tiles::V::kPitch>(v), o + at.slot * Traits::kOBytes);
+            multiply<Element, kStepsV>(dp, rows_a<typename Tiles::V>(v), grad_o);
         if constexpr (!Traits::kHasModifiers) b.o().arrive_empty(at);
         if (kShape.num_stages > 1 && i + 1 < num_steps) {
             b.o().wait_empty(ahead);
@@ -246,17 +251,16 @@ template <class Traits> __device__ __forceinline__ void make_grad_keys(const Bac
             if (b.params.grad.bias.given()) store_grad_bias(dp, b.params.grad.bias, b.block, b.origin(step, 0));
         }
         b.ds().wait_empty(ds_at);
-        store_grad_scores<Tiles::Ds::kPitch>(ds, warp.again().ds_store() + ds_at.slot * Traits::kDsBytes);
+        store_grad_scores<typename Tiles::Ds>(ds, warp.again().ds_store() + ds_at.slot * Traits::kDsBytes);
         b.ds().arrive_full(ds_at);
         b.q().wait_full(at);
-        constexpr WalkB kWalkQ = {kShape.tile_m / 16, 32, 16 * Tiles::Q::kPitch, true};
-        const uint32_t queries = warp.again().qt_lane() + at.slot * Traits::kQBytes;
+        const auto queries = warp.again().qt_lane(at.slot * Traits::kQBytes);
         if constexpr (!Traits::kHasParts) {
-            multiply<Element, kWalkQ>(dk, held_a(ds), queries);
+            multiply<Element, kShape.tile_m / 16>(dk, held_a(ds), queries);
         } else {
             b.ds().wait_full(ds_at);
-            multiply<Element, kWalkQ>(
-                dk, rows_a<Tiles::Ds::kPitch>(warp.again().ds_lane() + ds_at.slot * Traits::kDsBytes), queries);
+            multiply<Element, kShape.tile_m / 16>(
+                dk, rows_a<typename Tiles::Ds>(warp.again().ds_lane() + ds_at.slot * Traits::kDsBytes), queries);
             b.ds().arrive_empty(ds_at);
         }
         b.q().arrive_empty(at);
@@ -270,7 +274,7 @@ template <class Traits> __device__ __forceinline__ void make_grad_keys(const Bac
         }
         step = next;
     }
-    ptx::barrier_sync(1, Traits::kThreads);
+    b.wait_for_all();
     store_gradient<Element>(dk, b.target_k(), b.params, b.block, b.origin(step, 0).key, b.staged(Traits::kColumns));
 }
 

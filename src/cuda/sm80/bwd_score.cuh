@@ -1,36 +1,39 @@
 // Scores of the backward with modifiers, and dS. Where S is computed, a pair has P, whether dropout keeps it, and c, the derivative of
-// softcap; where dS is, all three arrive as one 16-bit number: c P, negative where dropout drops the pair.
+// softcap; where dS is, all three arrive as one 16-bit number: c P, negative where dropout drops the pair. P is lifted (softmax_tile.cuh).
 #pragma once
 
 #include "cuda/attend/elements.cuh"
+#include "cuda/attend/score_tile.cuh"
+#include "cuda/attend/softmax_tile.cuh"
 #include "cuda/sm80/bwd_tile.cuh"
 
 namespace tilewise::cuda::sm80 {
 
 struct ModifiedPair {
-    float p = 0.0f;           // 0: not visible
+    float p = 0.0f;           // lifted as in the forward (f16: 2^7 P); 0: not visible
     float derivative = 1.0f;  // of softcap
 };
 // From a raw product; (query, key) exists and its interval shows it.
+template <class Element>
 __device__ inline ModifiedPair modified_pair(const AttentionView& view, const ScoreModifier& modifier, int32_t batch,
                                              PairOrigin at, float2 product_lse) {
     ModifiedPair pair;
     if (!view.mask_allows(batch, at.head, at.query, at.key)) return pair;
     float s = product_lse.x * modifier.softmax_scale;
     if (modifier.softcap > 0.0f) {
-        const float t = tanh_of(__fdividef(s, modifier.softcap));
-        s = modifier.softcap * t;
-        pair.derivative = 1.0f - t * t;
+        const float x = __fdividef(s, modifier.softcap);
+        s = modifier.softcap * tanh_of(x);
+        pair.derivative = tanh_derivative_of(x);
     }
     if (modifier.alibi_slope != 0.0f) s += alibi_term<float>(modifier, at.query, at.key);
     const PairTensor& bias = view.score.bias;
     if (bias.given()) s += load_real(bias.data, bias.dtype, bias.offset(batch, at.head, at.query, at.key));
-    pair.p = ptx::exp2(fmaf(s, 1.44269504f, -product_lse.y));
+    pair.p = ptx::exp2(fmaf(s, 1.44269504f, kLift<Element> - product_lse.y));
     return pair;
 }
 
 // Raw scores -> P with dropped pairs 0, in place; signed pairs go to store(m, n, half, x0, x1). `lse`: address of the lane's first pair.
-template <int kBlocks, class Store>
+template <class Element, int kBlocks, class Store>
 __device__ inline void modify_probabilities(float (&s)[2][kBlocks][4], const BackwardParams& params,
                                             const BackwardBlock& block, PairOrigin origin, uint32_t lse, Store store) {
     const AttentionView& view = params.view;
@@ -57,8 +60,8 @@ __device__ inline void modify_probabilities(float (&s)[2][kBlocks][4], const Bac
                 const int32_t key = first_key + i * 8;
                 ModifiedPair pair;
                 if (key >= keys.begin && key < keys.end)
-                    pair = modified_pair(view, modifier, block.batch, {query, key, origin.head},
-                                         {p, e == 0 ? shift.x : shift.y});
+                    pair = modified_pair<Element>(view, modifier, block.batch, {query, key, origin.head},
+                                                  {p, e == 0 ? shift.x : shift.y});
                 const uint32_t decision = random.word[i] >> (16 * (lane / 4 % 2)) & 0xffffu;
                 const bool kept = decision >= dropout.threshold;
                 p = kept ? pair.p : 0.0f;
@@ -96,12 +99,14 @@ __device__ __forceinline__ void make_grad_scores(uint32_t (&ds)[2][4], float (&d
         float &d0 = dp[m][n][e], &d1 = dp[m][n][e + 1];
         if constexpr (Traits::kHasModifiers) {
             const float2 minus = ptx::load_shared_floats(delta + n * 32);
-            d0 = p.x == 0.0f
-                     ? 0.0f
-                     : fabsf(p.x) * (signbit(p.x) ? -minus.x : fmaf(keep_scale, d0, (keep_scale - 1.0f) * minus.x));
-            d1 = p.y == 0.0f
-                     ? 0.0f
-                     : fabsf(p.y) * (signbit(p.y) ? -minus.y : fmaf(keep_scale, d1, (keep_scale - 1.0f) * minus.y));
+            constexpr float kUnlifted = kUnlift<typename Traits::Element>;
+            const auto grad = [keep_scale](float p_signed, float dp_minus, float delta_of_row) {
+                const float inner =
+                    signbit(p_signed) ? -delta_of_row : fmaf(keep_scale, dp_minus, (keep_scale - 1.0f) * delta_of_row);
+                return p_signed == 0.0f ? 0.0f : kUnlifted * fabsf(p_signed) * inner;
+            };
+            d0 = grad(p.x, d0, minus.x);
+            d1 = grad(p.y, d1, minus.y);
         } else {
             d0 *= p.x;
             d1 *= p.y;

@@ -51,7 +51,7 @@ __device__ inline void store_gradient(const float (&acc)[2][kBlocks][4], const G
         store_sums(acc, target, params, block, first_key);
         return;
     }
-    using Tile = tile::SharedTile<32, kBlocks * 8>;
+    using Tile = tile::SwizzledTile<32, kBlocks * 8>;
     const float factor[4] = {target.factor, target.factor, target.factor, target.factor};
     stage_rows<Element>(Tile{staged}, acc, factor);
     __syncwarp();

@@ -12,16 +12,44 @@ namespace tilewise::cuda::sm80 {
 
 template <class Traits> struct BackwardTiles {
     static constexpr BackwardShape kShape = Traits::kShape;
-    using K = tile::SharedTile<kShape.tile_n, kShape.head_dim>;
-    using V = tile::SharedTile<kShape.tile_n, kShape.head_dim_v>;
-    using Q = tile::SharedTile<kShape.tile_m, kShape.head_dim>;
-    using O = tile::SharedTile<kShape.tile_m, kShape.head_dim_v>;
-    using Ds = tile::SharedTile<kShape.tile_n, kShape.tile_m>;  // [key][query]
+    using K = tile::SwizzledTile<kShape.tile_n, kShape.head_dim>;
+    using V = tile::SwizzledTile<kShape.tile_n, kShape.head_dim_v>;
+    using Q = tile::SwizzledTile<kShape.tile_m, kShape.head_dim>;
+    using O = tile::SwizzledTile<kShape.tile_m, kShape.head_dim_v>;
+    using Ds = tile::SwizzledTile<kShape.tile_n, kShape.tile_m>;  // [key][query]
+};
+
+// B operands as multiply reads them: load(fragment, n, step) gives two n8 blocks of a k16 step. Rows of the tile are n:
+template <class Tile> struct RowsOfN {
+    uint32_t address = 0;  // b_lane
+    __device__ __forceinline__ void load(uint32_t (&fragment)[4], int n, int step) const {
+        ptx::ldmatrix_x4(fragment, Tile::moved(address, 2 * step) + n * 16 * Tile::kPitch);
+    }
+};
+// Rows of the tile are k, and n starts at a part of the columns, of kChunks times 8. Where parts do not divide a panel or the reverse, the
+// place of each column is computed.
+template <class Tile, int kChunks> struct ColumnsOfN {
+    static constexpr bool kFolds = kChunks % Tile::kPanelChunks == 0 || Tile::kPanelChunks % kChunks == 0;
+    uint32_t address = 0;
+    int first = 0;  // chunk, of this lane's address
+
+    __device__ __forceinline__ static ColumnsOfN of(Tile tile, int lane, int part) {
+        const uint32_t lane_address = tile::bt_lane(tile, lane);
+        if constexpr (kFolds) return {Tile::moved(lane_address, part * kChunks), 0};
+        return {lane_address, part * kChunks};
+    }
+    // `bytes` further: to another stage, or further rows.
+    __device__ __forceinline__ ColumnsOfN after(uint32_t bytes) const { return {address + bytes, first}; }
+    __device__ __forceinline__ void load(uint32_t (&fragment)[4], int n, int step) const {
+        ptx::ldmatrix_x4_trans(fragment, Tile::moved(address, (kFolds ? 0 : first) + 2 * n) + step * 16 * Tile::kPitch);
+    }
 };
 
 // Which warp this is, and its places in shared memory: addresses of this lane, to be moved by constants and by stage.
 template <class Traits> struct BackwardWarp {
     using Tiles = BackwardTiles<Traits>;
+    using QueriesT = ColumnsOfN<typename Tiles::Q, Traits::kColumns / 8>;
+    using ValuesT = ColumnsOfN<typename Tiles::O, Traits::kColumnsV / 8>;
     uint32_t base = 0;  // of shared memory
     int thread = 0;
 
@@ -39,19 +67,19 @@ template <class Traits> struct BackwardWarp {
     __device__ __forceinline__ uint32_t v_lane() const {
         return tile::a_lane(typename Tiles::V{base + Traits::kVOffset}, lane()) + group() * 32 * Tiles::V::kPitch;
     }
-    __device__ __forceinline__ uint32_t q_lane() const {
-        return tile::b_lane(typename Tiles::Q{base + Traits::kQOffset}, lane()) +
-               part() * Traits::kQueries * Tiles::Q::kPitch;
+    __device__ __forceinline__ RowsOfN<typename Tiles::Q> q_lane(uint32_t bytes) const {
+        return {bytes + tile::b_lane(typename Tiles::Q{base + Traits::kQOffset}, lane()) +
+                part() * Traits::kQueries * Tiles::Q::kPitch};
     }
-    __device__ __forceinline__ uint32_t o_lane() const {
-        return tile::b_lane(typename Tiles::O{base + Traits::kOOffset}, lane()) +
-               part() * Traits::kQueries * Tiles::O::kPitch;
+    __device__ __forceinline__ RowsOfN<typename Tiles::O> o_lane(uint32_t bytes) const {
+        return {bytes + tile::b_lane(typename Tiles::O{base + Traits::kOOffset}, lane()) +
+                part() * Traits::kQueries * Tiles::O::kPitch};
     }
-    __device__ __forceinline__ uint32_t qt_lane() const {
-        return tile::bt_lane(typename Tiles::Q{base + Traits::kQOffset}, lane()) + part() * Traits::kColumns * 2;
+    __device__ __forceinline__ QueriesT qt_lane(uint32_t bytes) const {
+        return QueriesT::of({base + Traits::kQOffset + bytes}, lane(), part());
     }
-    __device__ __forceinline__ uint32_t ot_lane() const {
-        return tile::bt_lane(typename Tiles::O{base + Traits::kOOffset}, lane()) + part() * Traits::kColumnsV * 2;
+    __device__ __forceinline__ ValuesT ot_lane(uint32_t bytes) const {
+        return ValuesT::of({base + Traits::kOOffset + bytes}, lane(), part());
     }
     // Two values of lse (or delta) a quad: queries 2 (lane % 4) and the next of the warp's.
     __device__ __forceinline__ uint32_t lse_lane() const {
@@ -75,38 +103,23 @@ template <class Traits> struct BackwardWarp {
     }
 };
 
-// How a product walks over B in shared memory: bytes from one pair of n8 blocks, and from one k16 step, to the next.
-struct WalkB {
-    int num_steps;
-    int n_bytes;
-    int k_bytes;
-    bool transposed;
-};
-
 template <int kBlocks> __device__ __forceinline__ void clear(float (&acc)[2][kBlocks][4]) {
 #pragma unroll
     for (int i = 0; i < 2 * kBlocks * 4; ++i) acc[i / (kBlocks * 4)][i / 4 % kBlocks][i % 4] = 0.0f;
 }
 
-// acc (32 rows) += A B. `load_a(a, step)` gives the two A fragments of a k16 step. Fragments are loaded one use ahead.
-template <class Element, WalkB kWalk, class LoadA, int kBlocks>
-__device__ __forceinline__ void multiply(float (&acc)[2][kBlocks][4], LoadA load_a, uint32_t b) {
-    constexpr int kPairs = kBlocks / 2, kLast = kWalk.num_steps * kPairs - 1;
+// acc (32 rows) += A B over kSteps k16 steps. `load_a(a, step)` gives the two A fragments of a step. Fragments are loaded one use ahead.
+template <class Element, int kSteps, int kBlocks>
+__device__ __forceinline__ void multiply(float (&acc)[2][kBlocks][4], auto load_a, const auto& b) {
+    constexpr int kPairs = kBlocks / 2, kLast = kSteps * kPairs - 1;
     uint32_t a[2][2][4], f[2][4];
-    auto load_b = [&](int i) {
-        const uint32_t address = b + i / kPairs * kWalk.k_bytes + i % kPairs * kWalk.n_bytes;
-        if constexpr (kWalk.transposed)
-            ptx::ldmatrix_x4_trans(f[i % 2], address);
-        else
-            ptx::ldmatrix_x4(f[i % 2], address);
-    };
     load_a(a[0], 0);
-    load_b(0);
+    b.load(f[0], 0, 0);
 #pragma unroll
     for (int i = 0; i <= kLast; ++i) {
         const int step = i / kPairs, n = i % kPairs;
-        if (i < kLast) load_b(i + 1);
-        if (n == kPairs - 1 && step + 1 < kWalk.num_steps) load_a(a[(step + 1) % 2], step + 1);
+        if (i < kLast) b.load(f[(i + 1) % 2], (i + 1) % kPairs, (i + 1) / kPairs);
+        if (n == kPairs - 1 && step + 1 < kSteps) load_a(a[(step + 1) % 2], step + 1);
 #pragma unroll
         for (int m = 0; m < 2; ++m) {
             tile::Products<Element>::mma(acc[m][2 * n], a[step % 2][m], f[i % 2][0], f[i % 2][1]);
@@ -115,11 +128,11 @@ __device__ __forceinline__ void multiply(float (&acc)[2][kBlocks][4], LoadA load
     }
 }
 
-// A from shared memory, rows of kPitch bytes; from fragments stored as P is; from registers.
-template <int kPitch> __device__ __forceinline__ auto rows_a(uint32_t address) {
+// A from the rows of a tile; from fragments stored as P is; from registers.
+template <class Tile> __device__ __forceinline__ auto rows_a(uint32_t address) {
     return [address](uint32_t(&a)[2][4], int step) {
-        ptx::ldmatrix_x4(a[0], address + step * 32);
-        ptx::ldmatrix_x4(a[1], address + 16 * kPitch + step * 32);
+        ptx::ldmatrix_x4(a[0], Tile::moved(address, 2 * step));
+        ptx::ldmatrix_x4(a[1], Tile::moved(address, 2 * step) + 16 * Tile::kPitch);
     };
 }
 __device__ __forceinline__ void load_fragment(uint32_t (&a)[4], uint32_t address) {
@@ -154,11 +167,11 @@ __device__ __forceinline__ void store_fragments(const uint32_t (&a)[kSteps][2][4
     }
 }
 // Fragments of dS^T -> [key][query] in shared memory.
-template <int kPitch, int kSteps>
+template <class Tile, int kSteps>
 __device__ __forceinline__ void store_grad_scores(const uint32_t (&a)[kSteps][2][4], uint32_t address) {
 #pragma unroll
     for (int i = 0; i < 8 * kSteps; ++i)
-        ptx::store_shared_4(address + (i / 4 % 2 * 16 + i % 2 * 8) * kPitch + (i / 8 * 16 + i / 2 % 2 * 8) * 2,
+        ptx::store_shared_4(Tile::moved(address, i / 8 * 2 + i / 2 % 2) + (i / 4 % 2 * 16 + i % 2 * 8) * Tile::kPitch,
                             a[i / 8][i / 4 % 2][i % 4]);
 }
 

@@ -48,12 +48,12 @@ template <class ElementT, class ScoreT, int... kNumbers> struct BackwardTraits {
     // Shared memory, bytes: K, V; stages of Q, of dO; P as fragments; slots of dS as [key][query]; stages of lse, of delta; what the block
     // computes; which rows need no masking; barriers. The rows of dK and dV, in their element type, replace all that precedes the block's description.
     static constexpr int kPSlots = kHasRoles ? (kHasParts && kHasModifiers ? 2 : 1) : kHasParts ? 2 : 0;
-    static constexpr int kKBytes = kShape.tile_n * pitch_of(kShape.head_dim);
-    static constexpr int kVBytes = kShape.tile_n * pitch_of(kShape.head_dim_v);
-    static constexpr int kQBytes = kShape.tile_m * pitch_of(kShape.head_dim);
-    static constexpr int kOBytes = kShape.tile_m * pitch_of(kShape.head_dim_v);
+    static constexpr int kKBytes = kShape.tile_n * bytes_of_row(kShape.head_dim);
+    static constexpr int kVBytes = kShape.tile_n * bytes_of_row(kShape.head_dim_v);
+    static constexpr int kQBytes = kShape.tile_m * bytes_of_row(kShape.head_dim);
+    static constexpr int kOBytes = kShape.tile_m * bytes_of_row(kShape.head_dim_v);
     static constexpr int kPBytes = kShape.tile_m * kShape.tile_n * 2;
-    static constexpr int kDsBytes = kShape.tile_n * pitch_of(kShape.tile_m);
+    static constexpr int kDsBytes = kShape.tile_n * bytes_of_row(kShape.tile_m);
     // Where the signed pairs for the other role lie, from P on: with modifiers and parts, P itself is read by its own role too.
     static constexpr int kSignedOffset = kHasRoles && kPSlots == 2 ? kPBytes : 0;
     static constexpr int kVOffset = kKBytes;
@@ -71,8 +71,9 @@ template <class ElementT, class ScoreT, int... kNumbers> struct BackwardTraits {
     static constexpr int kOBarriers = kQBarriers + 16 * kShape.num_stages;
     static constexpr int kDsBarriers = kOBarriers + 16 * kShape.num_stages;
     static constexpr int kPBarriers = kDsBarriers + 16 * kShape.num_slots;
-    static constexpr int kSharedBytes = kPBarriers + 16 * kGroups;
-    static_assert(kWarps * 32 * pitch_of(kColumns > kColumnsV ? kColumns : kColumnsV) <= kBlockOffset);
+    static constexpr int kEndBarrier = kPBarriers + 16 * kGroups;  // all warps are through with their steps
+    static constexpr int kSharedBytes = kEndBarrier + 8;
+    static_assert(kWarps * 32 * bytes_of_row(kColumns > kColumnsV ? kColumns : kColumnsV) <= kBlockOffset);
 };
 
 }  // namespace tilewise::cuda::sm80

@@ -25,23 +25,22 @@ template <class Traits> struct PassOfQueries {
         float s[2][kPass / 8][4], dp[2][kPass / 8][4];
         uint32_t x[kPass / 16][2][4];
         clear(s);
-        constexpr WalkB kWalkQ = {kShape.head_dim / 16, 16 * Tiles::Q::kPitch, 32, false};
-        multiply<Element, kWalkQ>(s, rows_a<Tiles::K::kPitch>(warp.k_lane()),
-                                  warp.q_lane() + stage * Traits::kQBytes + pass * kPass * Tiles::Q::kPitch);
+        multiply<Element, kShape.head_dim / 16>(s, rows_a<typename Tiles::K>(warp.k_lane()),
+                                                warp.q_lane(stage * Traits::kQBytes + pass * kPass * Tiles::Q::kPitch));
         if constexpr (Traits::kHasModifiers) {
-            modify_probabilities(s, b.params, b.block, origin, warp.lse_lane() + values,
-                                 [&x](int m, int n, int half, float x0, float x1) {
-                                     x[n / 2][m][n % 2 * 2 + half] = tile::Products<Element>::pack(x0, x1);
-                                 });
+            modify_probabilities<Element>(s, b.params, b.block, origin, warp.lse_lane() + values,
+                                          [&x](int m, int n, int half, float x0, float x1) {
+                                              x[n / 2][m][n % 2 * 2 + half] = tile::Products<Element>::pack(x0, x1);
+                                          });
         } else {
             make_probabilities(s, warp.lse_lane() + values, b.params.score_scale);
             if (masked) hide(s, b.params.view, b.block, origin);
         }
         pack_fragments<Element>(p, s);
         start_at_minus(dp, warp.delta_lane() + values);
-        constexpr WalkB kWalkO = {kShape.head_dim_v / 16, 16 * Tiles::O::kPitch, 32, false};
-        multiply<Element, kWalkO>(dp, rows_a<Tiles::V::kPitch>(warp.v_lane()),
-                                  warp.o_lane() + stage * Traits::kOBytes + pass * kPass * Tiles::O::kPitch);
+        multiply<Element, kShape.head_dim_v / 16>(
+            dp, rows_a<typename Tiles::V>(warp.v_lane()),
+            warp.o_lane(stage * Traits::kOBytes + pass * kPass * Tiles::O::kPitch));
         if constexpr (Traits::kHasModifiers) {
             const float keep_scale = b.params.view.score.dropout.keep_scale;
 #pragma unroll
@@ -87,31 +86,29 @@ template <class Traits> __device__ __forceinline__ void make_all(const BackwardS
         b.q().wait_full(at);
         b.o().wait_full(at);
         const BackwardWarp<Traits> again = warp.again();
-        const uint32_t queries = again.qt_lane() + at.slot * Traits::kQBytes,
-                       values = again.ot_lane() + at.slot * Traits::kOBytes;
+        const auto queries = again.qt_lane(at.slot * Traits::kQBytes);
+        const auto values = again.ot_lane(at.slot * Traits::kOBytes);
 #pragma unroll
         for (int pass = 0; pass < Pass::kNumPasses; ++pass) {
             Pass made;
             made.make(b, step, at.slot, pass);
-            store_grad_scores<Tiles::Ds::kPitch>(
-                made.ds, again.ds_store() + at.slot * Traits::kDsBytes + pass * Pass::kPass * 2);
+            store_grad_scores<typename Tiles::Ds>(
+                made.ds, Tiles::Ds::moved(again.ds_store() + at.slot * Traits::kDsBytes, pass * Pass::kPass / 8));
             if constexpr (Traits::kHasParts) {
                 store_fragments(made.p, again.p_own() + at.slot * Traits::kPBytes + pass * (Pass::kPass / 16) * 1024);
             } else {
-                constexpr WalkB kWalkO = {Pass::kPass / 16, 32, 16 * Tiles::O::kPitch, true};
-                constexpr WalkB kWalkQ = {Pass::kPass / 16, 32, 16 * Tiles::Q::kPitch, true};
-                multiply<Element, kWalkO>(dv, held_a(made.p), values + pass * Pass::kPass * Tiles::O::kPitch);
-                multiply<Element, kWalkQ>(dk, held_a(made.ds), queries + pass * Pass::kPass * Tiles::Q::kPitch);
+                multiply<Element, Pass::kPass / 16>(dv, held_a(made.p),
+                                                    values.after(pass * Pass::kPass * Tiles::O::kPitch));
+                multiply<Element, Pass::kPass / 16>(dk, held_a(made.ds),
+                                                    queries.after(pass * Pass::kPass * Tiles::Q::kPitch));
             }
         }
         __syncthreads();
         if constexpr (Traits::kHasParts) {
             fill_next();
-            constexpr WalkB kWalkO = {kShape.tile_m / 16, 32, 16 * Tiles::O::kPitch, true};
-            constexpr WalkB kWalkQ = {kShape.tile_m / 16, 32, 16 * Tiles::Q::kPitch, true};
-            multiply<Element, kWalkO>(dv, stored_a(again.p_group() + at.slot * Traits::kPBytes), values);
-            multiply<Element, kWalkQ>(dk, rows_a<Tiles::Ds::kPitch>(again.ds_lane() + at.slot * Traits::kDsBytes),
-                                      queries);
+            multiply<Element, kShape.tile_m / 16>(dv, stored_a(again.p_group() + at.slot * Traits::kPBytes), values);
+            multiply<Element, kShape.tile_m / 16>(
+                dk, rows_a<typename Tiles::Ds>(again.ds_lane() + at.slot * Traits::kDsBytes), queries);
         }
         GradQ<Traits>(warp.again()).run(b.params, b.block, step, at.slot, [] {});
         step = next;

@@ -14,7 +14,7 @@
 #include "cuda/attend/query_rows.cuh"
 #include "cuda/attend/score_tile.cuh"
 #include "cuda/sm80/decode_merge.cuh"
-#include "cuda/tile/warp_product.cuh"
+#include "cuda/sm80/decode_warp.cuh"
 
 namespace tilewise::cuda::sm80 {
 
@@ -66,8 +66,8 @@ __device__ inline SplitRange split_range_of(const ForwardParams& params, Interva
 // One warp's tiles of K and V in their stages.
 template <class Traits> struct KeyStream {
     static constexpr int kTileN = Traits::kShape.tile_n;
-    using KTile = tile::SharedTile<kTileN, Traits::kShape.head_dim>;
-    using VTile = tile::SharedTile<kTileN, Traits::kShape.head_dim_v>;
+    using KTile = typename DecodeWarp<Traits>::KTile;
+    using VTile = typename DecodeWarp<Traits>::VTile;
     const ForwardParams& params;
     KeyRows rows;
     WarpTileCopy<KTile> k;
@@ -132,7 +132,7 @@ __device__ inline KeyStream<Traits> key_stream_of(const ForwardParams& params, c
     stream.v = decltype(stream.v)::of(first_row_of(view, view.v, t, dims.first_column_v), view.v.dim_stride,
                                       stages + Traits::kShape.num_stages * Traits::kKBytes);
     // Several row tiles read the same keys at about the same time.
-    const bool once = params.tiles.num_tiles == 1 && Traits::kShape.keep_in_l2 == 0;
+    const bool once = params.tiles.num_tiles == 1;
     stream.stages = stages;
     stream.policy = once ? ptx::policy_evict_first() : ptx::policy_evict_normal();
     stream.end = end;
@@ -140,52 +140,6 @@ __device__ inline KeyStream<Traits> key_stream_of(const ForwardParams& params, c
                     dims.head_dim_v == Traits::kShape.head_dim_v;
     return stream;
 }
-
-// One warp's rows.
-template <class Traits> struct Decode {
-    using Element = typename Traits::Element;
-    using QTile = tile::SharedTile<kDecodeTileM, Traits::kShape.head_dim>;
-    using KTile = typename KeyStream<Traits>::KTile;
-    using VTile = typename KeyStream<Traits>::VTile;
-    using Scores = float[1][Traits::kNBlocks][4];
-
-    uint32_t q[Traits::kQInRegisters ? Traits::kQSteps : 1][1][4];
-    float o[1][Traits::kVBlocks][4];
-    SoftmaxRows<1> rows;
-
-    __device__ void start(uint32_t q_lane) {
-        if constexpr (Traits::kQInRegisters)
-#pragma unroll
-            for (int step = 0; step < Traits::kQSteps; ++step) ptx::ldmatrix_x4(q[step][0], q_lane + step * 32);
-        rows.clear();
-#pragma unroll
-        for (int v = 0; v < Traits::kVBlocks; ++v)
-#pragma unroll
-            for (int e = 0; e < 4; ++e) o[0][v][e] = 0.0f;
-    }
-    // S = Q K^T, raw. Addresses are those of a_lane and b_lane.
-    __device__ __forceinline__ void multiply_keys(Scores& s, uint32_t q_lane, uint32_t k_lane) {
-#pragma unroll
-        for (int n = 0; n < Traits::kNBlocks; ++n)
-#pragma unroll
-            for (int e = 0; e < 4; ++e) s[0][n][e] = 0.0f;
-#pragma unroll
-        for (int step = 0; step < Traits::kQSteps; ++step) {
-            auto& a = q[Traits::kQInRegisters ? step : 0];
-            if constexpr (!Traits::kQInRegisters) ptx::ldmatrix_x4(a[0], q_lane + step * 32);
-            tile::multiply_step<Element, tile::RowsOfN<16 * KTile::kPitch>>(s, a, k_lane + step * 32);
-        }
-    }
-    // O += P V.
-    __device__ __forceinline__ void multiply_values(const Scores& p, uint32_t v_lane) {
-#pragma unroll
-        for (int step = 0; step < Traits::kShape.tile_n / 16; ++step) {
-            uint32_t a[1][4];
-            tile::pack_a<Element>(a[0], p[0], step);
-            tile::multiply_step<Element, tile::RowsOfK<32>>(o, a, v_lane + step * 16 * VTile::kPitch);
-        }
-    }
-};
 
 __device__ inline bool has_modifiers(const AttentionView& view) {
     return view.score.softcap > 0.0f || view.score.alibi_slopes.given() || view.score.bias.given() ||
@@ -204,20 +158,20 @@ static_assert(sizeof(DecodeBlock) <= kBlockBytes);
 
 // The block's keys through one warp. On return no copy is on its way.
 template <class Traits>
-__device__ __forceinline__ void stream_keys(Decode<Traits>& state, KeyStream<Traits>& stream, Interval interior,
+__device__ __forceinline__ void stream_keys(DecodeWarp<Traits>& state, KeyStream<Traits>& stream, Interval interior,
                                             const DecodeBlock& block, int32_t key, uint32_t q_lane) {
     constexpr int kStages = Traits::kShape.num_stages, kTileN = Traits::kShape.tile_n, kUnit = Traits::kUnit;
     const ForwardParams& params = stream.params;
     const int lane = static_cast<int>(threadIdx.x) % 32;
-    const uint32_t k_lane = tile::b_lane(typename Decode<Traits>::KTile{stream.stages}, lane);
+    const uint32_t k_lane = tile::b_lane(typename DecodeWarp<Traits>::KTile{stream.stages}, lane);
     const uint32_t v_lane =
-        tile::bt_lane(typename Decode<Traits>::VTile{stream.stages + kStages * Traits::kKBytes}, lane);
+        tile::bt_lane(typename DecodeWarp<Traits>::VTile{stream.stages + kStages * Traits::kKBytes}, lane);
     bool modified = false;
     if constexpr (Traits::kHasModifiers) modified = has_modifiers(params.view);
     int stage = 0;
 #pragma unroll 1
     for (; key < stream.end; key += kUnit) {
-        typename Decode<Traits>::Scores s;
+        typename DecodeWarp<Traits>::Scores s;
         // Groups newer than this tile's K: its V, and K and V of the stages - 1 tiles after it. The same number for V below.
         ptx::cp_async_wait<2 * kStages - 1>();
         __syncwarp();
@@ -245,7 +199,7 @@ template <class Traits> __device__ __forceinline__ void decode(const ForwardPara
     DecodeBlock& block = *reinterpret_cast<DecodeBlock*>(shared + Traits::kBlockOffset);
     const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
     const uint32_t base = ptx::shared_address(shared);
-    const typename Decode<Traits>::QTile q = {base};
+    const typename DecodeWarp<Traits>::QTile q = {base};
     const RowTile t = row_tile_of(params.tiles, params.view, blockIdx.x);
     if (t.num_rows <= 0) return;
     const VisibleKeys keys = visible_keys(params.view, t);
@@ -270,7 +224,7 @@ template <class Traits> __device__ __forceinline__ void decode(const ForwardPara
     ptx::cp_async_wait<2 * Traits::kShape.num_stages>();
     __syncthreads();  // Q
 
-    Decode<Traits> state;
+    DecodeWarp<Traits> state;
     const uint32_t q_lane = tile::a_lane(q, lane);
     state.start(q_lane);
     stream_keys(state, stream, keys.interior, block, first_key, q_lane);

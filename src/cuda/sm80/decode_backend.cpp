@@ -1,5 +1,5 @@
-// Plans and launches the forward of few queries on many keys; the kernels are in decode.cuh, their list in kernels.inc. Splits are merged by
-// the last block of a row tile, so a call is one launch.
+// Plans and launches the forward of few queries on many keys; the kernels are in decode.cuh and, for one token a sequence, decode_token.cuh,
+// their list in kernels.inc. The kernels merge their splits themselves, so a call is one launch.
 #include "cuda/sm80/decode_backend.hpp"
 
 #include <fmt/format.h>
@@ -8,6 +8,7 @@
 #include "core/validate.hpp"
 #include "cuda/common/launch.hpp"
 #include "cuda/sm80/decode_plan.hpp"
+#include "cuda/sm80/decode_token_backend.hpp"
 #include "cuda/sm80/parts_backend.hpp"
 
 namespace tilewise::cuda::sm80 {
@@ -35,9 +36,16 @@ std::string refuse(const KernelRow& row, const Problem& problem, const DeviceInf
     if (rows > kMostPackedRows)
         return fmt::format("q: {} rows of {} query heads share a key head; it serves up to {} rows", rows,
                            sizes.gqa_ratio(), kMostPackedRows);
+    if (kernel.numbers.one_token)
+        if (std::string reason = token_refusal(problem); !reason.empty()) return reason;
     if (problem.score.dropout_p > 0) return "dropout_p: it has no dropout";
     if (problem.exec.batch_invariant) return "batch_invariant: whether it pays depends on the batch";
     return shared_memory_refusal(kernel.numbers.shared_bytes, device);
+}
+
+// Tiles of a ragged batch count queries; where each sequence has one, a batch is a batch.
+bool has_ragged_tiles(const Step& step) {
+    return step.problem.has(Arg::kCuSeqlensQ) && !kernel_of(*step.row).numbers.one_token;
 }
 
 DecodeInput input_of(const Step& step) {
@@ -46,7 +54,7 @@ DecodeInput input_of(const Step& step) {
     const double rows = static_cast<double>(std::max<int64_t>(step.sizes.total_q, 1));
     const double seen = visible_pairs(step.problem, step.sizes) / rows;
     input.visible_keys = std::clamp<int64_t>(static_cast<int64_t>(seen), 0, step.sizes.max_seqlen_k);
-    input.ragged_q = step.problem.has(Arg::kCuSeqlensQ);
+    input.ragged_q = has_ragged_tiles(step);
     input.lengths_vary =
         step.problem.has(Arg::kSequsedK) || step.problem.has(Arg::kCuSeqlensK) || step.problem.has(Arg::kPageTable);
     input.num_splits = step.problem.exec.num_splits;
@@ -57,8 +65,9 @@ void layout(Step& step, const DeviceInfo& device) {
     const DecodeKernel& kernel = kernel_of(*step.row);
     const DecodePlan plan = plan_decode(input_of(step), kernel.numbers, device.cuda);
     step.tiling = {kDecodeTileM, kernel.shape.tile_n, kernel.shape.num_stages};
-    step.tiling.packed_heads = decode_packed_heads(step.sizes, step.problem.has(Arg::kCuSeqlensQ));
+    step.tiling.packed_heads = decode_packed_heads(step.sizes, has_ragged_tiles(step));
     step.tiling.min_split_keys = plan.min_split_keys;
+    step.tiling.clustered = plan.clustered;
     step.num_splits = plan.num_splits;
     WorkspaceLayout layout(step.workspace_base);
     if (step.num_splits > 1) {
@@ -84,7 +93,7 @@ Status launch(const Step& step, const Arguments& arguments) {
     const Problem& problem = step.problem;
     ForwardParams params;
     params.view = make_attention_view(step, arguments);
-    params.tiles = decode_tiles(step.sizes, problem.has(Arg::kCuSeqlensQ));
+    params.tiles = decode_tiles(step.sizes, has_ragged_tiles(step));
     params.tiles.num_splits = step.num_splits;
     params.score_scale = score_scale_of(step, modifier_of(problem) != nullptr);
     if (step.num_splits > 1) {
@@ -92,11 +101,19 @@ Status launch(const Step& step, const Arguments& arguments) {
         params.partial.counters = arguments.at<uint64_t>(step.block("counters"));
         params.partial.min_split_keys = step.tiling.min_split_keys;
     }
-    const LaunchShape shape = {decode_num_tiles(params.tiles) * step.num_splits, kernel.num_threads,
-                               kernel.numbers.shared_bytes};
+    const auto launch_columns = [&](bool clustered) {
+        const int32_t cluster_blocks = clustered ? step.num_splits : 1;
+        const LaunchShape shape = {decode_num_tiles(params.tiles) * step.num_splits, kernel.num_threads,
+                                   decode_shared_bytes(kernel.numbers, cluster_blocks), cluster_blocks};
+        if (!kernel.numbers.one_token) return launch_kernel(kernel.name, kernel.entry(), shape, &params, arguments);
+        const TokenParams token = token_params_of(params, kernel.numbers.unit_keys, clustered);
+        return launch_kernel(kernel.name, kernel.entry(), shape, &token, arguments);
+    };
     return for_each_columns(dims_of(step), kernel.shape.head_dim_v, [&](const HeadDims& dims) {
         params.dims = dims;
-        return launch_kernel(kernel.name, kernel.entry(), shape, &params, arguments);
+        Status status = launch_columns(step.tiling.clustered);
+        // A GPU that several processes use has been seen to refuse a cluster for want of room; counters need none.
+        return step.tiling.clustered && !status.ok() ? launch_columns(false) : status;
     });
 }
 
@@ -124,7 +141,8 @@ void register_decode_rows(Registry& registry) {
     for (const DecodeKernel& kernel : kernels) {
         KernelRow row = cuda_row(kernel.name, Op::kForward, {kernel.dtype});
         row.max_head_dim = kernel.shape.head_dim;
-        row.features = "all but dropout; up to 64 rows a key head";
+        row.features = kernel.numbers.one_token ? "one query a sequence: all but softcap, ALiBi, bias, mask, dropout"
+                                                : "all but dropout; up to 64 rows a key head";
         row.kernel = &kernel;
         row.refuse = refuse;
         row.layout = layout;

@@ -7,42 +7,15 @@
 #include "cuda/attend/elements.cuh"
 #include "cuda/attend/epilogue.cuh"
 #include "cuda/attend/softmax_tile.cuh"
-#include "cuda/ptx/atomic.cuh"
-#include "cuda/sm80/decode_traits.hpp"
+#include "cuda/sm80/decode_counter.cuh"
+#include "cuda/sm80/decode_warp.cuh"
 
 namespace tilewise::cuda::sm80 {
 
-// A row's softmax as one warp saw it.
-struct RowState {
-    float reference = 0.0f;  // base-2 logarithm
-    float row_sum = 0.0f;
-};
-
-// The word that counts finished splits of a row tile: a tag, and the count in the low 16 bits. A word without the tag is memory that no
-// launch has used: whoever finds it so makes it a count of 0, before its own arrival. A launch leaves 0 behind, and so a workspace
-// needs no clearing, and a captured graph none at its replay. The tag, read as floats, is a NaN that no arithmetic makes.
-constexpr uint64_t kCounterTag = 0x7fedc0de5eed0000u;
-constexpr uint64_t kCounterMask = 0xffffu;
-
-__device__ inline void prepare_counter(uint64_t* word) {
-    const uint64_t found = ptx::load_relaxed(word);
-    if ((found & ~kCounterMask) != kCounterTag) ptx::compare_and_swap(word, found, kCounterTag);
-}
 // The word of this block's row tile; null where its parts are merged by another launch, or there is one.
 __device__ inline uint64_t* counter_of(const ForwardParams& params, int32_t num_parts) {
     if (num_parts == 1 || params.partial.counters == nullptr) return nullptr;
     return params.partial.counters + blockIdx.x / static_cast<uint32_t>(params.tiles.num_splits);
-}
-// True in the block that arrives last of `count`. All threads call it.
-__device__ inline bool arrive_last(uint64_t* word, int32_t count, bool& shared_answer) {
-    __syncthreads();  // the block's writes are before its arrival
-    if (threadIdx.x == 0) {
-        const bool last = (ptx::add_acquire_release(word, 1) & kCounterMask) == static_cast<uint64_t>(count - 1);
-        if (last) ptx::store_relaxed(word, kCounterTag);
-        shared_answer = last;
-    }
-    __syncthreads();
-    return shared_answer;
 }
 
 // Part `split` of a row.
@@ -88,6 +61,7 @@ __device__ inline void store_part(const ForwardParams& params, const RowTile& t,
 template <class Traits> struct DecodeMerge {
     static constexpr int kWarps = Traits::kShape.num_warps;
     static constexpr int kColumns = Traits::kShape.head_dim_v / 4;  // of four each
+    using Element = typename Traits::Element;
     using Accumulators = float[1][Traits::kVBlocks][4];
     const ForwardParams& params;
     const RowTile& t;
@@ -131,21 +105,23 @@ template <class Traits> struct DecodeMerge {
     }
 
     // Every warp is through with its tiles; nothing is on its way to them.
-    __device__ __forceinline__ void merge_warps(const Accumulators& o, const SoftmaxRows<1>& rows, bool is_part) const {
+    __device__ __forceinline__ void merge_warps(const Accumulators& o, const SoftmaxRows<Element, 1>& rows,
+                                                bool is_part) const {
         const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
-            const float sum = quad_sum(rows.row_sum[r]);
+            const float sum = quad_sum(rows.row_sum[r]) * kUnlift<Element>;
             if (lane % 4 == 0)
                 states()[warp * kDecodeTileM + r * 8 + lane / 4] = {
-                    scaled_reference(rows.reference[r], params.score_scale), sum};
+                    scaled_reference<Element>(rows.reference[r], params.score_scale), sum};
         }
         __syncthreads();
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
             const int row = r * 8 + lane / 4;
             const float factor =
-                ptx::exp2(scaled_reference(rows.reference[r], params.score_scale) - shift_of(top_of(row)));
+                ptx::exp2(scaled_reference<Element>(rows.reference[r], params.score_scale) - shift_of(top_of(row))) *
+                kUnlift<Element>;
             float* const to = rows_of(warp) + row * Traits::kOPitch + lane % 4 * 2;
 #pragma unroll
             for (int v = 0; v < Traits::kVBlocks; ++v)

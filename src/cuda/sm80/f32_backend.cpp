@@ -76,8 +76,8 @@ HeadDims dims_of(const Step& step, Arg output) {
 }
 
 int32_t splits_for(const Step& step, const DeviceInfo& device, const TileMap& tiles) {
+    if (step.problem.exec.batch_invariant) return 1;  // bits must not depend on num_splits either
     if (step.problem.exec.num_splits > 0) return step.problem.exec.num_splits;
-    if (step.problem.exec.batch_invariant) return 1;
     const int64_t wanted = kBlocksOfMultiprocessor * device.cuda.num_multiprocessors;
     const int64_t blocks = std::max<int64_t>(blocks_of(tiles), 1);
     const int64_t most = ceil_div(step.sizes.max_seqlen_k, kF32Tile) / kFewestTilesOfSplit;
@@ -95,12 +95,9 @@ void layout_forward(Step& step, const DeviceInfo& device) {
 }
 
 void layout_backward(Step& step, const DeviceInfo&) {
-    const int64_t bytes = step.sizes.total_q * step.sizes.num_heads_q * int64_t{sizeof(float)};
     step.tiling = {kF32Tile, kF32Tile, 1};
     WorkspaceLayout layout(step.workspace_base);
-    layout.add("delta", bytes);
-    layout.add("lse_log2", bytes);
-    add_sink_block(layout, step);
+    add_backward_blocks(layout, step);
     step.workspace = layout.take_blocks();
 }
 
@@ -115,7 +112,9 @@ double cost_of(const Step& step, const DeviceInfo& device) {
     const Work work{2 * pairs * columns * padding, work_of(step.problem, sizes).bytes};
     const Rates rates{kFlopsOfMultiprocessor * std::max(device.cuda.num_multiprocessors, 1),
                       cuda_rates(device).bytes_per_second};
-    return kLaunchSeconds * (step.problem.op == Op::kBackward ? 4 : 1) + roofline_seconds(work, rates);
+    // The same constants as other rows': with batch_invariant, small sequences must not choose another kernel than large ones.
+    return kLaunchSeconds * (step.problem.op == Op::kBackward ? 4 : 1) + kBlockStartSeconds +
+           roofline_seconds(work, rates);
 }
 
 const void* forward_entry(DType dtype, int columns) {
@@ -156,23 +155,6 @@ Status launch_forward(const Step& step, const Arguments& arguments) {
     return status.ok() && step.num_splits > 1 ? merge_splits(params, step, arguments) : status;
 }
 
-BackwardParams backward_params(const Step& step, const Arguments& arguments) {
-    BackwardParams params;
-    params.view = make_attention_view(step, arguments);
-    params.grad.o = head_tensor(step, arguments, Arg::kGradO);
-    params.grad.q = head_tensor(step, arguments, Arg::kGradQ);
-    params.grad.k = head_tensor(step, arguments, Arg::kGradK);
-    params.grad.v = head_tensor(step, arguments, Arg::kGradV);
-    params.grad.lse = row_tensor(step, arguments, Arg::kGradLse);
-    params.grad.bias = pair_tensor(step, arguments, Arg::kGradBias);
-    params.scratch.delta = arguments.at<float>(step.block("delta"));
-    params.scratch.lse_log2 = arguments.at<float>(step.block("lse_log2"));
-    params.scratch.num_rows = step.sizes.total_q * step.sizes.num_heads_q;
-    params.scratch.rows_per_batch = step.problem.has(Arg::kCuSeqlensQ) ? 0 : step.sizes.max_seqlen_q;
-    params.dims = dims_of(step, Arg::kGradO);
-    return params;
-}
-
 Status launch_gradient(const BackwardParams& params, const Step& step, const Arguments& arguments,
                        F32Gradient gradient) {
     const int columns = gradient == F32Gradient::kValue ? params.dims.head_dim_v : params.dims.head_dim;
@@ -180,26 +162,13 @@ Status launch_gradient(const BackwardParams& params, const Step& step, const Arg
     return launch_kernel(kBackwardName, entry, {blocks_of(params.tiles), kF32Threads, 0}, &params, arguments);
 }
 
-Status launch_bias(const BackwardParams& params, const Step& step, const Arguments& arguments) {
-    const TensorDesc& tensor = step.problem[Arg::kGradBias];
-    if (!tensor.given()) return {};
-    F32BiasParams bias;
-    bias.backward = params;
-    bias.grad_bias = params.grad.bias;
-    std::copy_n(tensor.shape.begin(), 4, bias.size);
-    bias.num_tiles[0] = ceil_div(tensor.dim(2), kF32Tile);
-    bias.num_tiles[1] = ceil_div(tensor.dim(3), kF32Tile);
-    const int64_t blocks = bias.size[0] * bias.size[1] * bias.num_tiles[0] * bias.num_tiles[1];
-    return launch_kernel(kBackwardName, bias_entry(step.problem[Arg::kQ].dtype), {blocks, kF32Threads, 0}, &bias,
-                         arguments);
-}
-
 Status launch_backward(const Step& step, const Arguments& arguments) {
     BackwardParams params = backward_params(step, arguments);
+    params.dims = dims_of(step, Arg::kGradO);
     if (Status status = launch_bwd_prologue(params, step, arguments); !status.ok()) return status;
     params.tiles = query_tiles(step.problem, step.sizes, 1);
     if (Status status = launch_gradient(params, step, arguments, F32Gradient::kQuery); !status.ok()) return status;
-    if (Status status = launch_bias(params, step, arguments); !status.ok()) return status;
+    if (Status status = launch_f32_bias(params, step, arguments); !status.ok()) return status;
     params.tiles = key_tiles(step.problem, step.sizes);
     if (Status status = launch_gradient(params, step, arguments, F32Gradient::kKey); !status.ok()) return status;
     return for_each_columns(params.dims, kF32MostColumns, [&](const HeadDims& dims) {
@@ -217,6 +186,20 @@ KernelRow f32_row(const char* name, Op op) {
 }
 
 }  // namespace
+
+Status launch_f32_bias(const BackwardParams& params, const Step& step, const Arguments& arguments) {
+    const TensorDesc& tensor = step.problem[Arg::kGradBias];
+    if (!tensor.given()) return {};
+    F32BiasParams bias;
+    bias.backward = params;
+    bias.grad_bias = params.grad.bias;
+    std::copy_n(tensor.shape.begin(), 4, bias.size);
+    bias.num_tiles[0] = ceil_div(tensor.dim(2), kF32Tile);
+    bias.num_tiles[1] = ceil_div(tensor.dim(3), kF32Tile);
+    const int64_t blocks = bias.size[0] * bias.size[1] * bias.num_tiles[0] * bias.num_tiles[1];
+    return launch_kernel(kBackwardName, bias_entry(step.problem[Arg::kQ].dtype), {blocks, kF32Threads, 0}, &bias,
+                         arguments);
+}
 
 void register_f32_rows(Registry& registry) {
     registry.add(f32_row(kForwardName, Op::kForward));

@@ -19,10 +19,9 @@ __device__ inline void add_statistics(F32Shared& shared, const BackwardParams& p
     const AttentionView& view = params.view;
     const Sequence& s = shared.sequence.sequence;
     const int64_t head = shared.queries.head[row], q_row = s.q_row + shared.queries.query[row];
-    const int64_t token = s.q_batch * params.scratch.rows_per_batch + q_row;
     const float lse = static_cast<const float*>(view.lse.data)[view.lse.offset(s.q_batch, head, q_row)];
     shared.queries.lse[row] = lse;
-    shared.queries.delta[row] = params.scratch.delta[token * view.sizes.num_heads_q + head];
+    shared.queries.delta[row] = params.scratch.delta[params.scratch.value_index(view.sizes, s.q_batch, head, q_row)];
     if (lse == negative_infinity()) shared.queries.keys[row] = {};
 }
 

@@ -128,9 +128,10 @@ __device__ inline F32Score score_of(const AttentionView& view, const F32Sequence
     const ScoreModifier modifier = view.modifier_of(s.batch, head, s.sequence);
     result.score = modifier.softmax_scale * product;
     if (modifier.softcap > 0.0f) {
-        const float t = tanhf(result.score / modifier.softcap);
-        result.score = modifier.softcap * t;
-        result.derivative = 1.0f - t * t;
+        const float x = result.score / modifier.softcap;
+        const float r = 1.0f / (1.0f + expf(2.0f * fabsf(x)));
+        result.score = modifier.softcap * tanhf(x);
+        result.derivative = 4.0f * r * (1.0f - r);  // 1 - tanh^2 without its cancellation
     }
     if (modifier.alibi_slope != 0.0f) result.score += alibi_term<float>(modifier, query, key);
     const PairTensor& bias = view.score.bias;

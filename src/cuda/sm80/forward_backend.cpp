@@ -32,10 +32,8 @@ const ForwardKernel& kernel_of(const KernelRow& row) { return *static_cast<const
 
 // Of the tensor pipe's rate for these instructions.
 constexpr double kReached = 0.6;
-// Of the memory's bandwidth where keys are the work, and the wait for a block's first keys: a few stages a block are on their way, which is
-// less than decode kernels have.
+// Of the memory's bandwidth where keys are the work: a few stages a block are on their way, which is less than decode kernels have.
 constexpr double kBandwidthReached = 0.7;
-constexpr double kBlockStartSeconds = 2e-6;
 // A key range shorter than this many tiles is not worth a merge.
 constexpr int64_t kFewestTilesOfSplit = 4;
 constexpr int64_t kMostSplits = 128;
@@ -89,8 +87,8 @@ int64_t section_of(const Step& step) {
 }
 
 int32_t splits_for(const Step& step, const ForwardShape& shape, const DeviceInfo& device) {
+    if (step.problem.exec.batch_invariant) return 1;  // bits must not depend on num_splits either
     if (step.problem.exec.num_splits > 0) return step.problem.exec.num_splits;
-    if (step.problem.exec.batch_invariant) return 1;
     const int64_t wanted = int64_t{shape.min_blocks} * device.cuda.num_multiprocessors;
     const int64_t blocks = std::max<int64_t>(blocks_of(tiles_of(step, shape)), 1);
     const int64_t most = ceil_div(step.sizes.max_seqlen_k, shape.tile_n) / kFewestTilesOfSplit;

@@ -24,14 +24,15 @@ namespace tilewise::cuda::sm80 {
 template <class Traits> struct Forward {
     static constexpr ForwardShape kShape = Traits::kShape;
     using Element = typename Traits::Element;
-    using QTile = tile::SharedTile<Traits::kWarpRows, kShape.head_dim>;
-    using OTile = tile::SharedTile<Traits::kWarpRows, kShape.head_dim_v>;
-    using KTile = tile::SharedTile<kShape.tile_n, kShape.head_dim>;
-    using VTile = tile::SharedTile<kShape.tile_n, kShape.head_dim_v>;
+    template <int kRows, int kColumns> using Tile = typename tile::TileChoice<Traits::kSwizzled, kRows, kColumns>::Type;
+    using QTile = Tile<Traits::kWarpRows, kShape.head_dim>;
+    using OTile = Tile<Traits::kWarpRows, kShape.head_dim_v>;
+    using KTile = Tile<kShape.tile_n, kShape.head_dim>;
+    using VTile = Tile<kShape.tile_n, kShape.head_dim_v>;
     using Scores = float[Traits::kMBlocks][Traits::kNBlocks][4];
 
     float o[Traits::kMBlocks][Traits::kVBlocks][4];
-    SoftmaxRows<Traits::kMBlocks> rows;
+    SoftmaxRows<Element, Traits::kMBlocks> rows;
 
     __device__ void clear() {
         rows.clear();
@@ -55,8 +56,9 @@ template <class Traits> struct Forward {
         for (int step = 0; step < kShape.head_dim / 16; ++step) {
             uint32_t a[Traits::kMBlocks][4];
 #pragma unroll
-            for (int m = 0; m < Traits::kMBlocks; ++m) ptx::ldmatrix_x4(a[m], q + m * 16 * QTile::kPitch + step * 32);
-            tile::multiply_step<Element, tile::RowsOfN<16 * KTile::kPitch>>(s, a, k + step * 32);
+            for (int m = 0; m < Traits::kMBlocks; ++m)
+                ptx::ldmatrix_x4(a[m], QTile::moved(q, 2 * step) + m * 16 * QTile::kPitch);
+            tile::multiply_fragments<Element>(s, a, tile::rows_of_n<KTile>(KTile::moved(k, 2 * step)));
         }
     }
 
@@ -67,7 +69,7 @@ template <class Traits> struct Forward {
             uint32_t a[Traits::kMBlocks][4];
 #pragma unroll
             for (int m = 0; m < Traits::kMBlocks; ++m) tile::pack_a<Element>(a[m], p[m], step);
-            tile::multiply_step<Element, tile::RowsOfK<32>>(o, a, v + step * 16 * VTile::kPitch);
+            tile::multiply_fragments<Element>(o, a, tile::rows_of_k<VTile>(v + step * 16 * VTile::kPitch));
         }
     }
 
@@ -81,9 +83,9 @@ template <class Traits> struct Forward {
         for (int r = 0; r < 2 * Traits::kMBlocks; ++r) {
             const float row_sink =
                 __shfl_sync(0xffffffffu, sink, accumulator_row(r, static_cast<int>(threadIdx.x) % 32));
-            const FinishedRow finished =
-                finish_row(scaled_reference(rows.reference[r], params.score_scale), quad_sum(rows.row_sum[r]), row_sink,
-                           params.view.score.dropout.keep_scale);
+            const FinishedRow finished = finish_row(scaled_reference<Element>(rows.reference[r], params.score_scale),
+                                                    quad_sum(rows.row_sum[r]) * kUnlift<Element>, row_sink,
+                                                    params.view.score.dropout.keep_scale * kUnlift<Element>);
             factor[r] = finished.factor;
             lse[r] = finished.lse;
         }
@@ -133,15 +135,12 @@ template <class Traits, class Tile> struct TileRing {
     __device__ static void init(uint32_t barriers) {
         for (int i = 0; i < kStages; ++i) {
             ptx::mbarrier_init(barriers + i * 8, Traits::kThreads);
-            ptx::mbarrier_init(barriers + (kStages + i) * 8, Traits::kShape.num_warps);
+            ptx::mbarrier_init(barriers + (kStages + i) * 8, Traits::kShape.num_warps * ptx::kArrivalsOfWarp);
         }
     }
     __device__ void wait_full(int stage, uint32_t phase) const { ptx::mbarrier_wait(barriers + stage * 8, phase); }
     // All lanes of the warp have read the tile.
-    __device__ void release(int stage) const {
-        __syncwarp();
-        if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(barriers + (kStages + stage) * 8);
-    }
+    __device__ void release(int stage) const { ptx::mbarrier_arrive_warp(barriers + (kStages + stage) * 8); }
     // Waits until the stage is free, then copies a tile whose rows and columns all exist.
     __device__ __forceinline__ void fill_whole(int64_t row_bytes, int32_t n_tile, int stage, uint32_t phase) const {
         ptx::mbarrier_wait(barriers + (kStages + stage) * 8,
@@ -169,7 +168,7 @@ template <class Traits> __device__ __forceinline__ void forward(const ForwardPar
     const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
     const int32_t first_row = warp * Traits::kWarpRows;
     const uint32_t base = ptx::shared_address(shared);
-    const typename F::QTile q = {base + warp * Traits::kWarpRows * pitch_of(Traits::kWideColumns)};
+    const typename F::QTile q = {base + warp * Traits::kWarpRows * Traits::row_bytes(Traits::kWideColumns)};
     const HeadDims& dims = params.dims;
     TileRing<Traits, typename F::KTile> k_ring = {nullptr, base + Traits::kKOffset, base + Traits::kBarrierOffset};
     TileRing<Traits, typename F::VTile> v_ring = {nullptr, base + Traits::kVOffset,

@@ -11,11 +11,13 @@
 #include "core/workspace.hpp"
 #include "cuda/common/params.hpp"
 #include "cuda/common/row.hpp"
+#include "cuda/shared/bwd_prologue.hpp"
 #include "cuda/shared/vectors.hpp"
 
 namespace tilewise::cuda::sm80 {
 
 constexpr double kLaunchSeconds = 4e-6;
+constexpr double kBlockStartSeconds = 2e-6;  // until a block's first keys are there
 constexpr float kLog2E = 1.44269504f;
 
 // The first argument that asks for more than scaled scores; null: none does.
@@ -50,7 +52,8 @@ inline HeadDims dims_of(const Step& step) {
 }
 
 // Calls launch(dims) for each block of `columns` columns of v.
-template <class Launch> Status for_each_columns(const HeadDims& whole, int32_t columns, Launch&& launch) {
+// By value: launch may write to where the caller has its dims.
+template <class Launch> Status for_each_columns(HeadDims whole, int32_t columns, Launch&& launch) {
     for (int32_t first = 0; first < whole.head_dim_v; first += columns) {
         HeadDims dims = whole;
         dims.first_column_v = first;
@@ -78,6 +81,31 @@ inline PartialOutput partial_output(const Step& step, const Arguments& arguments
     partial.num_rows = step.sizes.total_q * step.sizes.num_heads_q;
     partial.rows_per_batch = step.problem.has(Arg::kCuSeqlensQ) ? 0 : step.sizes.max_seqlen_q;
     return partial;
+}
+
+// What every backward keeps of its rows. The caller adds dims, tiles and the sums that its kernels want.
+inline void add_backward_blocks(WorkspaceLayout& layout, const Step& step) {
+    const int64_t bytes = step.sizes.total_q * step.sizes.num_heads_q * int64_t{sizeof(float)};
+    layout.add("delta", bytes);
+    layout.add("lse_log2", bytes);
+    add_sink_block(layout, step);
+}
+inline BackwardParams backward_params(const Step& step, const Arguments& arguments) {
+    BackwardParams params;
+    params.view = make_attention_view(step, arguments);
+    params.grad.o = head_tensor(step, arguments, Arg::kGradO);
+    params.grad.q = head_tensor(step, arguments, Arg::kGradQ);
+    params.grad.k = head_tensor(step, arguments, Arg::kGradK);
+    params.grad.v = head_tensor(step, arguments, Arg::kGradV);
+    params.grad.lse = row_tensor(step, arguments, Arg::kGradLse);
+    params.grad.bias = pair_tensor(step, arguments, Arg::kGradBias);
+    params.scratch.delta = arguments.at<float>(step.block("delta"));
+    params.scratch.lse_log2 = arguments.at<float>(step.block("lse_log2"));
+    params.scratch.num_rows = step.sizes.total_q * step.sizes.num_heads_q;
+    const bool ragged = step.problem.has(Arg::kCuSeqlensQ);
+    params.scratch.rows_per_batch = ragged ? 0 : step.sizes.max_seqlen_q;
+    params.scratch.head_rows = ragged ? step.sizes.total_q : step.sizes.max_seqlen_q;
+    return params;
 }
 
 }  // namespace tilewise::cuda::sm80

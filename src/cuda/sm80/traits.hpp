@@ -20,7 +20,8 @@ struct ForwardShape {
 
 // Room for a RowTile and two KvSources.
 constexpr int kBlockBytes = 384;
-constexpr int pitch_of(int columns) { return columns * 2 + 16; }
+constexpr int pitch_of(int columns) { return columns * 2 + 16; }  // of a padded tile
+constexpr int bytes_of_row(int columns) { return columns * 2; }   // of a swizzled one
 
 template <class ElementT, class ScoreT, int... kNumbers> struct ForwardTraits {
     using Element = ElementT;
@@ -32,11 +33,14 @@ template <class ElementT, class ScoreT, int... kNumbers> struct ForwardTraits {
     static constexpr int kNBlocks = kShape.tile_n / 8;
     static constexpr int kVBlocks = kShape.head_dim_v / 8;
     static constexpr bool kHasModifiers = !__is_same(ScoreT, PlainScore);
+    // Narrow heads are bound by issue slots and keep the tile whose addresses differ by constants.
+    static constexpr bool kSwizzled = kShape.head_dim > 64;
+    static constexpr int row_bytes(int columns) { return kSwizzled ? bytes_of_row(columns) : pitch_of(columns); }
     // Shared memory, bytes: Q (its rows become the rows of O), K stages, V stages, row intervals, what the block computes, barriers (full and empty, of K and of V).
     static constexpr int kWideColumns = kShape.head_dim > kShape.head_dim_v ? kShape.head_dim : kShape.head_dim_v;
-    static constexpr int kQBytes = kShape.tile_m * pitch_of(kWideColumns);
-    static constexpr int kKBytes = kShape.tile_n * pitch_of(kShape.head_dim);
-    static constexpr int kVBytes = kShape.tile_n * pitch_of(kShape.head_dim_v);
+    static constexpr int kQBytes = kShape.tile_m * row_bytes(kWideColumns);
+    static constexpr int kKBytes = kShape.tile_n * row_bytes(kShape.head_dim);
+    static constexpr int kVBytes = kShape.tile_n * row_bytes(kShape.head_dim_v);
     static constexpr int kKOffset = kQBytes;
     static constexpr int kVOffset = kKOffset + kShape.num_stages * kKBytes;
     static constexpr int kRowsOffset = kVOffset + kShape.num_stages * kVBytes;

@@ -1,6 +1,5 @@
 // A tile of 16-bit elements in shared memory, rows padded by 16 bytes: consecutive rows then start in different banks for every width
-// that is a multiple of 16, so ldmatrix is free of conflicts, and a fragment's address is a base plus a constant. An XOR swizzle
-// would save the padding (6 % at 128 columns) and cost an instruction or a register a fragment.
+// that is a multiple of 16, so ldmatrix is free of conflicts, and a fragment's address is a base plus a constant. See also swizzled_tile.cuh.
 #pragma once
 
 #include "cuda/ptx/shared.cuh"
@@ -15,6 +14,11 @@ template <int kRowsT, int kColumnsT> struct SharedTile {
     uint32_t base = 0;
 
     __device__ __forceinline__ uint32_t at(int row, int column) const { return base + row * kPitch + column * 2; }
+    // An address in the tile, moved on by 16-byte chunks, by rows.
+    __device__ __forceinline__ static uint32_t moved(uint32_t address, int chunks) { return address + chunks * 16; }
+    __device__ __forceinline__ static uint32_t moved_rows(uint32_t address, int rows) {
+        return address + rows * kPitch;
+    }
 };
 
 // Row addresses of a lane for ldmatrix.x4, to be moved by constants. The four matrices are

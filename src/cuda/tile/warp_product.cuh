@@ -3,6 +3,7 @@
 
 #include "cuda/tile/element.cuh"
 #include "cuda/tile/shared_tile.cuh"
+#include "cuda/tile/swizzled_tile.cuh"
 
 namespace tilewise::tile {
 
@@ -36,6 +37,30 @@ __device__ __forceinline__ void multiply_step(float (&acc)[kMBlocks][kNBlocks][4
     for (int n = 0; n < kNBlocks / 2; ++n) {
         uint32_t fragment[4];
         B::load(fragment, b + n * B::kStep);
+#pragma unroll
+        for (int m = 0; m < kMBlocks; ++m) {
+            Products<Element>::mma(acc[m][2 * n], a[m], fragment[0], fragment[1]);
+            Products<Element>::mma(acc[m][2 * n + 1], a[m], fragment[2], fragment[3]);
+        }
+    }
+}
+
+// B of a step from a tile: `address` is the lane's in its first blocks (b_lane, bt_lane); load(fragment, n) gives two n8 blocks.
+template <class Tile> __device__ __forceinline__ auto rows_of_n(uint32_t address) {
+    return [address](uint32_t(&fragment)[4], int n) { ptx::ldmatrix_x4(fragment, address + n * 16 * Tile::kPitch); };
+}
+template <class Tile> __device__ __forceinline__ auto rows_of_k(uint32_t address) {
+    return [address](uint32_t(&fragment)[4], int n) { ptx::ldmatrix_x4_trans(fragment, Tile::moved(address, 2 * n)); };
+}
+
+// One k16 step: acc += a (kMBlocks fragments) x B.
+template <class Element, int kMBlocks, int kNBlocks, class LoadB>
+__device__ __forceinline__ void multiply_fragments(float (&acc)[kMBlocks][kNBlocks][4],
+                                                   const uint32_t (&a)[kMBlocks][4], LoadB load_b) {
+#pragma unroll
+    for (int n = 0; n < kNBlocks / 2; ++n) {
+        uint32_t fragment[4];
+        load_b(fragment, n);
 #pragma unroll
         for (int m = 0; m < kMBlocks; ++m) {
             Products<Element>::mma(acc[m][2 * n], a[m], fragment[0], fragment[1]);
