@@ -39,7 +39,7 @@ build: ## library (with CUDA where nvcc is found), CLI, examples, tests and benc
 	$(call build,dev-cpu)
 
 .PHONY: test
-test: build ## build, then the unit, conformance, script, source and kernel checks
+test: build ## build, then the unit, conformance, script, source, kernel and Python checks
 	tools/fetch_model.sh || echo "no model: the tests of examples/generate will fail"
 	tools/run_tests.py --build-dir build/dev-cpu --jobs $(JOBS)
 
@@ -57,6 +57,15 @@ test-tsan: ## the tests that use threads, under ThreadSanitizer
 	$(call configure,tsan)
 	$(call build,tsan) --target $(TSAN_TESTS)
 	tools/run_tests.py --build-dir build/tsan --jobs 1 --only built --filter '^(generate_)?($(subst $(space),|,$(TSAN_TESTS)))$$'
+
+.PHONY: wheel
+wheel: ## dist/tilewise-*.whl: one wheel for every Python and torch, with every GPU target (TILEWISE_CUDA_ARCHS=90 for one)
+	tools/install_deps.sh test
+	tools/build_wheel.py --jobs $(JOBS)
+
+.PHONY: test-python
+test-python: build ## the tests of the Python package alone
+	tools/run_tests.py --build-dir build/dev-cpu --jobs $(JOBS) --only python
 
 .PHONY: bench
 bench: build ## time the CPU backend beside an unfused attention on OpenBLAS
@@ -88,4 +97,4 @@ lint: ## source rules, layout and clang-tidy; changes nothing
 
 .PHONY: clean
 clean: ## remove everything that was built (the downloaded model stays)
-	rm -rf build .stage
+	rm -rf build .stage dist

@@ -214,7 +214,7 @@ def main():
         print(f"{op} against {name}: geometric mean {mean:.3f}x, lowest {min(values):.2f}x, {len(values)} cells")
     if options.json:
         card = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "date": str(datetime.date.today())}
-        options.json.write_text(json.dumps({**card, "command": sys.argv, "cells": results}, indent=1) + "\n")
+        options.json.write_text(json.dumps({**card, "command": [Path(word).name for word in sys.argv], "cells": results}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

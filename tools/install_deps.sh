@@ -8,7 +8,8 @@
 set -euo pipefail
 
 demo_packages=(g++ cmake ninja-build libfmt-dev nlohmann-json3-dev libcli11-dev python3 python3-pip ca-certificates)
-test_packages=("${demo_packages[@]}" libtomlplusplus-dev libgtest-dev libbenchmark-dev libopenblas-dev)
+test_packages=("${demo_packages[@]}" libtomlplusplus-dev libgtest-dev libbenchmark-dev libopenblas-dev
+    python3-dev python3-venv binutils)
 lint_packages=("${test_packages[@]}" clang-format clang-tidy)
 
 # Prints the packages of "$@" that are not installed.

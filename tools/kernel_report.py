@@ -26,7 +26,7 @@ LIBRARY_BYTES = 40e6
 
 # Kernels that may use local memory, as regular expressions of names, and how much of it: addresses that do not fit beside tiles at the limit of
 # 255 registers. The same shapes with smaller tiles keep none and are slower.
-LOCAL_MEMORY_BYTES = 32
+LOCAL_MEMORY_BYTES = 48
 LOCAL_MEMORY_ALLOWED = [
     r"sm80_fwd_(bf16|f16)_d128_128x(64_plain|32_mod)",
     r"sm80_fwd_(bf16|f16)_d256_(128x64_plain|128x32_mod|32x32_mod)",

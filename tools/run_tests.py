@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs all tests and counts cases: source rules, tests of the tools, kernels, built tests -> "N passed, N failed".
+"""Runs all tests and counts cases: source rules, tests of the tools, kernels, built tests, Python -> "N passed, N failed".
 
 A GoogleTest program counts as its cases, a script as one. The exit code is 0 only if nothing failed and every suite,
 and every GoogleTest program, ran at least one case: a suite that silently shrank to nothing is a failure.
@@ -21,6 +21,7 @@ from pathlib import Path
 import check_includes
 import check_rules
 import kernel_report
+import python_env
 from source_tree import ROOT, load_tree
 
 SILENCE_SECONDS = 30  # after so long without output, say what is still running
@@ -166,11 +167,41 @@ def run_built_tests(build_dir, jobs, name_filter):
     return count
 
 
+def build_wheel(build_dir, folder, jobs):
+    """The wheel of the package that lies in `build_dir`, or None."""
+    command = [sys.executable, str(ROOT / "tools" / "build_wheel.py"), "--reuse", str(build_dir), "--out", str(folder)]
+    done = subprocess.run([*command, "--jobs", str(jobs)], capture_output=True, text=True)
+    if done.returncode != 0:
+        say(done.stdout + done.stderr)
+    return next(iter(folder.glob("*.whl")), None) if done.returncode == 0 else None
+
+
+def run_python_tests(build_dir, jobs):
+    """tests/python in an environment of its own, on the package of the build tree; one more case: that it makes a wheel."""
+    python = python_env.prepare("test")
+    with tempfile.TemporaryDirectory() as folder:
+        wheel = build_wheel(build_dir, Path(folder), jobs)
+        say(f"  {'passed' if wheel else 'FAILED'}  wheel {wheel.name if wheel else ''}")
+        report = Path(folder) / "report.xml"
+        environment = {**os.environ, "PYTHONPATH": str(build_dir / "python"), "PYTHONDONTWRITEBYTECODE": "1"}
+        if wheel:
+            environment["TILEWISE_WHEEL"] = str(wheel)
+        command = [str(python), "-m", "pytest", "--durations=5", "-rs", f"--junit-xml={report}"]
+        subprocess.run(command, cwd=ROOT, env=environment)
+        count = Count(1, 0) if wheel else Count(0, 1)
+        if not report.is_file():
+            return Count(0, 1)
+        suite = next(ElementTree.parse(report).getroot().iter("testsuite"))
+    failed = int(suite.get("failures")) + int(suite.get("errors"))
+    count += Count(int(suite.get("tests")) - failed - int(suite.get("skipped")), failed)
+    return count
+
+
 def parse_arguments():
     parser = argparse.ArgumentParser(description="Runs the tests of Tilewise.")
     parser.add_argument("--build-dir", type=Path, required=True, help="a configured and built tree")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="tests that run at once")
-    parser.add_argument("--only", choices=("rules", "checkers", "kernels", "built"), help="one suite instead of all")
+    parser.add_argument("--only", choices=("rules", "checkers", "kernels", "built", "python"), help="one suite instead of all")
     parser.add_argument("--filter", help="only built tests whose name matches this regular expression")
     return parser.parse_args()
 
@@ -182,7 +213,10 @@ def main():
         "checkers": ("tests of the checkers", run_checker_tests),
         "kernels": ("resources and build budget of the CUDA kernels", lambda: run_kernel_report(options.build_dir)),
         "built": ("built tests", lambda: run_built_tests(options.build_dir, options.jobs, options.filter)),
+        "python": ("Python package", lambda: run_python_tests(options.build_dir, options.jobs)),
     }
+    if options.only != "python" and not (options.build_dir / "python").is_dir():
+        del suites["python"]
     if options.only != "kernels" and not (options.build_dir / "cuda_build.json").is_file():
         del suites["kernels"]
     total, empty = Count(), []

@@ -33,6 +33,11 @@ template <int kTileM> __device__ __forceinline__ BackwardStep step_after(Backwar
                                   : BackwardStep{step.row - kTileM, step.head};
 }
 
+template <int kTileM> __device__ __forceinline__ BackwardStep step_before(BackwardStep step, Interval rows) {
+    return step.row == rows.end - kTileM ? BackwardStep{rows.begin, step.head - 1}
+                                         : BackwardStep{step.row + kTileM, step.head};
+}
+
 struct RowOrigin {
     int64_t batch = 0;
     int64_t row = 0;

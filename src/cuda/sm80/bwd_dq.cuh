@@ -85,19 +85,26 @@ template <class Traits> struct GradQ {
     }
 
     // The counter of a row tile and head counts warps: kDqWarps of them a block. Warps of this block may have arrived already.
+    __device__ __forceinline__ static int32_t* counter_of(const BackwardParams& params, const BackwardBlock& block,
+                                                          BackwardStep step) {
+        const int64_t tile = block.order_tile + step.row / Traits::kShape.tile_m;
+        return params.scratch.order + tile * params.view.sizes.num_heads_q + step.head;
+    }
     __device__ void add_in_turn(const float (&dq)[2][kBlocks][4], const BackwardParams& params,
                                 const BackwardBlock& block, BackwardStep step) const {
-        int32_t* const order = params.scratch.order +
-                               (block.order_tile + step.row / Traits::kShape.tile_m) * params.view.sizes.num_heads_q +
-                               step.head;
+        const int32_t* const counter = counter_of(params, block, step);
         const int32_t turn = turn_of<Traits>(block, step.row) * Traits::kDqWarps;
         if (threadIdx.x % 32 == 0)
-            while (ptx::load_acquire(order) < turn) {}
+            while (ptx::load_acquire(counter) < turn) {}
         __syncwarp();
         add(dq, params, block.sequence, step);
+    }
+    // The turn that add_in_turn of `step` took ends, some products later, when its additions have arrived without anyone's waiting for them.
+    __device__ __forceinline__ static void end_turn(const BackwardParams& params, const BackwardBlock& block,
+                                                    BackwardStep step) {
         __threadfence();  // each lane's sums are in place
         __syncwarp();
-        if (threadIdx.x % 32 == 0) ptx::add_release(order, 1);
+        if (threadIdx.x % 32 == 0) ptx::add_release(counter_of(params, block, step), 1);
     }
 
     // After the slot is full; `release` says that it has been read.

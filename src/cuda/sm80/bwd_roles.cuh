@@ -119,6 +119,13 @@ template <class Traits> __device__ __forceinline__ bool has_turn(int i, int role
     return Traits::kShape.dq_turns == 1 || i % 2 != role;
 }
 
+// With an order: ends the turn of the step before `step`, which is number `i`, if this role had one.
+template <class Traits>
+__device__ __forceinline__ void end_turn_before(const BackwardState<Traits>& b, BackwardStep step, int i, int role) {
+    if (b.params.scratch.order != nullptr && i > 0 && has_turn<Traits>(i - 1, role))
+        GradQ<Traits>::end_turn(b.params, b.block, step_before<Traits::kShape.tile_m>(step, b.block.rows));
+}
+
 // S, P -> P to the other role; dV.
 template <class Traits> __device__ __forceinline__ void make_values(const BackwardState<Traits>& b) {
     using Element = typename Traits::Element;
@@ -150,6 +157,7 @@ template <class Traits> __device__ __forceinline__ void make_values(const Backwa
             multiply<Element, kSteps>(s, held_a(keys), queries);
         else
             multiply<Element, kSteps>(s, rows_a<typename Tiles::K>(k), queries);
+        end_turn_before(b, step, i, 0);
         const uint32_t lse = warp.again().lse_lane() + at.slot * kShape.tile_m * 4;
         const uint32_t p_own = warp.again().p_own();
         if constexpr (Traits::kHasModifiers) {
@@ -193,6 +201,7 @@ template <class Traits> __device__ __forceinline__ void make_values(const Backwa
         }
         step = next;
     }
+    end_turn_before(b, step, num_steps, 0);
     b.wait_for_all();
     store_gradient<Element>(dv, b.target_v(), b.params, b.block, b.origin(step, 0).key, b.staged(Traits::kColumnsV));
 }
@@ -230,6 +239,7 @@ template <class Traits> __device__ __forceinline__ void make_grad_keys(const Bac
             multiply<Element, kStepsV>(dp, held_a(values), grad_o);
         else
             multiply<Element, kStepsV>(dp, rows_a<typename Tiles::V>(v), grad_o);
+        end_turn_before(b, step, i, 1);
         if constexpr (!Traits::kHasModifiers) b.o().arrive_empty(at);
         if (kShape.num_stages > 1 && i + 1 < num_steps) {
             b.o().wait_empty(ahead);
@@ -274,6 +284,7 @@ template <class Traits> __device__ __forceinline__ void make_grad_keys(const Bac
         }
         step = next;
     }
+    end_turn_before(b, step, num_steps, 1);
     b.wait_for_all();
     store_gradient<Element>(dk, b.target_k(), b.params, b.block, b.origin(step, 0).key, b.staged(Traits::kColumns));
 }

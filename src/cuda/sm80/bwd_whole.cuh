@@ -102,6 +102,7 @@ template <class Traits> __device__ __forceinline__ void make_all(const BackwardS
                 multiply<Element, Pass::kPass / 16>(dk, held_a(made.ds),
                                                     queries.after(pass * Pass::kPass * Tiles::Q::kPitch));
             }
+            if (pass == 0) end_turn_before(b, step, i, 0);
         }
         __syncthreads();
         if constexpr (Traits::kHasParts) {
@@ -113,6 +114,7 @@ template <class Traits> __device__ __forceinline__ void make_all(const BackwardS
         GradQ<Traits>(warp.again()).run(b.params, b.block, step, at.slot, [] {});
         step = next;
     }
+    end_turn_before(b, step, num_steps, 0);
     __syncthreads();
     const uint32_t staged = b.staged(Traits::kColumns > Traits::kColumnsV ? Traits::kColumns : Traits::kColumnsV);
     store_gradient<Element>(dv, b.target_v(), b.params, b.block, b.origin(step, 0).key, staged);

@@ -1,0 +1,14 @@
+// The module's two verbs: run an operation, and say how it would run.
+#pragma once
+
+#include "call.hpp"
+
+namespace tilewise::python {
+
+// Plans (through the cache) and launches; on a CPU without the GIL. None, or null with an exception set.
+PyObject* run(const Arguments& arguments);
+
+// (kernel, text, json, workspace_bytes) of the plan.
+PyObject* explain(const Arguments& arguments);
+
+}  // namespace tilewise::python
