@@ -8,6 +8,7 @@ import sys
 import tempfile
 import unittest
 from pathlib import Path
+from unittest import mock
 
 import support  # noqa: F401  makes tools/ importable
 import kernel_report
@@ -85,7 +86,9 @@ class Budget(unittest.TestCase):
         self.assertEqual(list(failing), ["local_memory"])
         for word in ("row_b on sm_80", "255 registers", "64 bytes of stack", "116 bytes of spills"):
             self.assertIn(word, failing["local_memory"][0])
-        self.assertEqual(self.failing(build_of(unit), listed("row_b"), ["row_.*"]), {})
+        self.assertEqual(list(self.failing(build_of(unit), listed("row_b"), ["row_.*"])), ["local_memory"])
+        with mock.patch.object(kernel_report, "LOCAL_MEMORY_BYTES", 64):
+            self.assertEqual(self.failing(build_of(unit), listed("row_b"), ["row_.*"]), {})
 
     def test_a_slow_and_a_large_unit_fail(self):
         messages = self.failing(build_of(parse_log("b", SPILLS)), listed("row_b"), ["row_b"])["unit_budget"]
