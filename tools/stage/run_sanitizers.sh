@@ -50,6 +50,13 @@ check() {
         --kernel "${names#,}" --case "$cases" >"$log" 2>&1 </dev/null
 }
 
+# The lines of its input at once, so that those of jobs that run side by side do not mix.
+show() {
+    local text
+    text=$(cat)
+    printf '%s\n' "$text"
+}
+
 # judge TOOL KERNEL LOG CODE: the kernel's line, and a file that says which it was.
 judge() {
     local row verdict=failed words
@@ -68,9 +75,11 @@ judge() {
     else
         verdict=passed
     fi
-    echo "  $verdict  $1 $2: $words"
     touch "$logs/$1.$2.$verdict"
-    if [[ $verdict == failed ]]; then grep '^=====' "$3" | grep -vE '^=+ *$|COMPUTE-SANITIZER|Host Frame' | head -n 12 | sed 's/^/      /'; fi
+    {
+        echo "  $verdict  $1 $2: $words"
+        if [[ $verdict == failed ]]; then grep '^=====' "$3" | grep -vE '^=+ *$|COMPUTE-SANITIZER|Host Frame' | head -n 12 | sed 's/^/      /'; fi
+    } | show
 }
 
 run_group() {

@@ -41,6 +41,13 @@ count() {
     if ((code != 0 && failed == 0)) || ((passed + failed + skipped == 0)); then failed=1; fi
 }
 
+# The lines of its input at once, so that those of jobs that run side by side do not mix.
+show() {
+    local text
+    text=$(cat)
+    printf '%s\n' "$text"
+}
+
 # Runs one test: name, seconds that it may take, then the command. Its line and, if it failed, the end of its log.
 run_one() {
     local name=$1 limit=$2 log=logs/$1.log start=$SECONDS code
@@ -53,9 +60,11 @@ run_one() {
     if ((skipped)); then line+=", $skipped skipped"; fi
     if ((code == 124 || code == 137)); then line+=" (stopped after $limit s)"; fi
     if ((failed)); then
-        echo "  FAILED  $line in $((SECONDS - start)) s"
-        grep -E 'FAILED|Failure|rror' "$log" | head -n 40 | sed 's/^/      /'
-        tail -n 15 "$log" | sed 's/^/      /'
+        {
+            echo "  FAILED  $line in $((SECONDS - start)) s"
+            grep -E 'FAILED|Failure|rror' "$log" | head -n 40 | sed 's/^/      /'
+            tail -n 15 "$log" | sed 's/^/      /'
+        } | show
     else
         echo "  passed  $line in $((SECONDS - start)) s"
     fi
