@@ -10,6 +10,10 @@
 
 namespace tilewise {
 
+// Exponentials of GPUs are of base 2.
+constexpr float kLog2E = 1.44269504f;
+constexpr float kLn2 = 0.693147181f;
+
 template <class Real> struct SoftmaxState {
     Real row_max = -Real(__builtin_huge_val());
     Real row_sum = 0;  // sum of exp(score - row_max)

@@ -35,3 +35,10 @@ def row_sums(grad_o, o, dropout_p, batch=None):
     rows = sums.shape[-1]
     width = round_up(rows, 128) if batch is None else rows + 128 * batch
     return torch.nn.functional.pad(sums, (0, width - rows))
+
+
+def backward_and_row_sums(inputs, results, gradients, options, dropout_p=0.0):
+    """`backward`; returns [dq, dk, dv, row sums of grad_o * o]."""
+    written = backward(inputs, results, gradients, options)
+    lengths = options.get("cu_seqlens_q")
+    return [*written, row_sums(*results[:2], dropout_p, None if lengths is None else lengths.shape[0] - 1)]

@@ -2,7 +2,7 @@
 
 from ..cache import decode
 from ._arguments import ragged_options, rotary_options, score_options, split_options, without_gradients
-from ._gradients import backward, row_sums
+from ._gradients import backward_and_row_sums
 from .fa2_ops import clear_unused_rows, drawn_dropout, forward, repeated_dropout
 
 
@@ -74,8 +74,7 @@ def bwd(
     """[dq, dk, dv, row sums of dout * out]"""
     options = score_options(softmax_scale, is_causal, (window_left, window_right), softcap, alibi_slopes)
     options |= repeated_dropout(p_dropout, rng_state) | {"deterministic": bool(deterministic)}
-    gradients = backward((q, k, v), (dout, out, softmax_lse), (dq, dk, dv), options)
-    return [*gradients, row_sums(dout, out, p_dropout)]
+    return backward_and_row_sums((q, k, v), (dout, out, softmax_lse), (dq, dk, dv), options, p_dropout)
 
 
 def varlen_bwd(
@@ -108,8 +107,7 @@ def varlen_bwd(
     options = score_options(softmax_scale, is_causal, (window_left, window_right), softcap, alibi_slopes)
     options |= ragged_options(cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
     options |= repeated_dropout(p_dropout, rng_state) | {"deterministic": bool(deterministic)}
-    gradients = backward((q, k, v), (dout, out, softmax_lse), (dq, dk, dv), options)
-    return [*gradients, row_sums(dout, out, p_dropout, cu_seqlens_q.shape[0] - 1)]
+    return backward_and_row_sums((q, k, v), (dout, out, softmax_lse), (dq, dk, dv), options, p_dropout)
 
 
 def fwd_kvcache(

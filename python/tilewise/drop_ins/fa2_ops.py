@@ -6,7 +6,7 @@ import torch
 from .._torch import seed
 from ..attention import attention
 from ._arguments import dropout_probability, ragged_options, score_options
-from ._gradients import backward, row_sums
+from ._gradients import backward_and_row_sums
 from ._probabilities import signed_probabilities
 
 
@@ -121,8 +121,7 @@ def _flash_attn_backward(
     """Writes dq, dk, dv; returns the row sums of dout * out."""
     options = score_options(softmax_scale, causal, (window_size_left, window_size_right), softcap, alibi_slopes)
     options |= repeated_dropout(dropout_p, rng_state) | {"deterministic": bool(deterministic)}
-    backward((q, k, v), (dout, out, softmax_lse), (dq, dk, dv), options)
-    return row_sums(dout, out, dropout_p)
+    return backward_and_row_sums((q, k, v), (dout, out, softmax_lse), (dq, dk, dv), options, dropout_p)[-1]
 
 
 def _flash_attn_varlen_backward(
@@ -154,8 +153,7 @@ def _flash_attn_varlen_backward(
     options = score_options(softmax_scale, causal, (window_size_left, window_size_right), softcap, alibi_slopes)
     options |= ragged_options(cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
     options |= repeated_dropout(dropout_p, rng_state) | {"deterministic": bool(deterministic)}
-    backward((q, k, v), (dout, out, softmax_lse), (dq, dk, dv), options)
-    return row_sums(dout, out, dropout_p, cu_seqlens_q.shape[0] - 1)
+    return backward_and_row_sums((q, k, v), (dout, out, softmax_lse), (dq, dk, dv), options, dropout_p)[-1]
 
 
 _wrapped_flash_attn_forward = _flash_attn_forward

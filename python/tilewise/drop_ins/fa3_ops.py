@@ -6,7 +6,7 @@ from ..attention import attention
 from ..cache import decode
 from ..merging import merge
 from ._arguments import cache_lengths, rotary_options, round_up, score_options, split_options, without_gradients
-from ._gradients import backward, row_sums
+from ._gradients import backward_and_row_sums
 
 
 def attention_options(softmax_scale, causal, window_size, softcap, attention_chunk, num_splits=0):
@@ -162,5 +162,4 @@ def _flash_attn_backward(
     options = score_options(softmax_scale, causal, (window_size_left, window_size_right), softcap)
     options |= {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k, "seqused_q": sequed_q, "seqused_k": sequed_k}
     options |= {"max_seqlen_q": max_seqlen_q, "max_seqlen_k": max_seqlen_k, "deterministic": bool(deterministic)}
-    gradients = backward((q, k, v), (dout, out, softmax_lse), (dq, dk, dv), options)
-    return *gradients, row_sums(dout, out, 0.0, None if cu_seqlens_q is None else cu_seqlens_q.shape[0] - 1)
+    return tuple(backward_and_row_sums((q, k, v), (dout, out, softmax_lse), (dq, dk, dv), options))

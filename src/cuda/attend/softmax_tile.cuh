@@ -122,7 +122,6 @@ struct FinishedRow {
 // `sink` is a natural-log score without a value, or -inf; row_sum is not lifted; keep_scale is what output sums lack beside its
 // inverse: 1 / (1 - dropout_p), and kUnlift where they are lifted.
 __device__ __forceinline__ FinishedRow finish_row(float reference, float row_sum, float sink, float keep_scale) {
-    constexpr float kLog2E = 1.44269504f, kLn2 = 0.693147181f;
     const float sink_log2 = sink * kLog2E;
     // Relative to the larger of the two, so that a dominating sink does not overflow.
     const float top = shift_of(fmaxf(reference, sink_log2));

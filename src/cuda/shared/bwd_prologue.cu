@@ -7,12 +7,11 @@
 // A row belongs to a power of two of neighbouring lanes, so that narrow heads leave no lane idle.
 #include "cuda/attend/elements.cuh"
 #include "cuda/shared/bwd_params.hpp"
+#include "math/online_softmax.hpp"
 
 namespace tilewise::cuda {
 
 namespace {
-
-constexpr float kLog2E = 1.4426950408889634f;
 
 // A row and this lane's share of it.
 struct LaneOfRow {

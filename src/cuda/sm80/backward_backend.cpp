@@ -20,15 +20,7 @@ namespace tilewise::cuda::sm80 {
 
 namespace {
 
-struct BackwardKernel {
-    const char* name = nullptr;
-    DType dtype = DType::kNone;
-    bool has_modifiers = false;
-    BackwardShape shape = {};
-    int32_t shared_bytes = 0;
-    int32_t num_threads = 0;
-    const void* (*entry)() = nullptr;
-};
+using BackwardKernel = TileKernel<BackwardShape>;
 
 const BackwardKernel& kernel_of(const KernelRow& row) { return *static_cast<const BackwardKernel*>(row.kernel); }
 
@@ -44,10 +36,7 @@ constexpr int64_t kSectionBytes = int64_t{32} << 20;
 constexpr int64_t kBytesOfColumn = 8;  // 2 of q, 2 of dO, 4 of dQ
 
 std::string refuse(const KernelRow& row, const Problem& problem, const DeviceInfo& device) {
-    const BackwardKernel& kernel = kernel_of(row);
-    if (const char* modifier = modifier_of(problem); !kernel.has_modifiers && modifier != nullptr)
-        return std::string(modifier) + ": it only scales scores; the kernels named _mod do more";
-    return shared_memory_refusal(kernel.shared_bytes, device);
+    return tile_kernel_refusal(kernel_of(row), problem, device);
 }
 
 TileMap tiles_of(const Step& step, const BackwardShape& shape) {
@@ -180,16 +169,6 @@ Status launch(const Step& step, const Arguments& arguments) {
     return status.ok() ? launch_bwd_epilogue(params, step, arguments) : status;
 }
 
-template <class Traits> BackwardKernel kernel_from(const char* name, const void* (*entry)()) {
-    return {name,
-            Element<typename Traits::Element>::kType,
-            Traits::kHasModifiers,
-            Traits::kShape,
-            Traits::kSharedBytes,
-            Traits::kThreads,
-            entry};
-}
-
 }  // namespace
 
 #define TILEWISE_SM80_FORWARD(name, ...)
@@ -200,18 +179,15 @@ template <class Traits> BackwardKernel kernel_from(const char* name, const void*
 
 void register_backward_rows(Registry& registry) {
     static const BackwardKernel kernels[] = {
-#define TILEWISE_SM80_BACKWARD(name, ...) kernel_from<BackwardTraits<__VA_ARGS__>>(#name, name##_entry),
+#define TILEWISE_SM80_BACKWARD(name, ...) tile_kernel<BackwardTraits<__VA_ARGS__>>(#name, name##_entry),
 #include "cuda/sm80/kernels.inc"
 #undef TILEWISE_SM80_FORWARD
 #undef TILEWISE_SM80_DECODE
 #undef TILEWISE_SM80_BACKWARD
     };
     for (const BackwardKernel& kernel : kernels) {
-        KernelRow row = cuda_row(kernel.name, Op::kBackward, {kernel.dtype});
-        row.max_head_dim = kernel.shape.head_dim;
+        KernelRow row = tile_kernel_row(kernel, Op::kBackward);
         row.max_head_dim_v = kernel.shape.head_dim_v;
-        if (!kernel.has_modifiers) row.features = "all but softcap, ALiBi, bias, mask and dropout";
-        row.kernel = &kernel;
         row.refuse = refuse;
         row.layout = layout;
         row.cost = cost;

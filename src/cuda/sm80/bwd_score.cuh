@@ -28,7 +28,7 @@ __device__ inline ModifiedPair modified_pair(const AttentionView& view, const Sc
     if (modifier.alibi_slope != 0.0f) s += alibi_term<float>(modifier, at.query, at.key);
     const PairTensor& bias = view.score.bias;
     if (bias.given()) s += load_real(bias.data, bias.dtype, bias.offset(batch, at.head, at.query, at.key));
-    pair.p = ptx::exp2(fmaf(s, 1.44269504f, kLift<Element> - product_lse.y));
+    pair.p = ptx::exp2(fmaf(s, kLog2E, kLift<Element> - product_lse.y));
     return pair;
 }
 

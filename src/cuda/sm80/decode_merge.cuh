@@ -152,7 +152,6 @@ template <class Traits> struct DecodeMerge {
 
     // The weights of a row's parts, and its lse: one warp.
     __device__ void weigh_parts(int32_t row, int32_t count, float* weights) const {
-        constexpr float kLog2E = 1.44269504f, kLn2 = 0.693147181f;
         const int lane = static_cast<int>(threadIdx.x) % 32;
         const float* const lse = part_lse_of(params, t, row, 0);
         const float sink = params.view.sink_of(t.head_of(row));

@@ -108,7 +108,6 @@ template <class Traits> struct TokenEnd {
     // Up to eight parts from `first` on: all loads at once. Base-2 lse; -inf where there is no such part.
     __device__ __forceinline__ void load_parts(int row, int column, int32_t first, float (&lse)[8],
                                                float4 (&y)[8]) const {
-        constexpr float kLog2E = 1.44269504f;
 #pragma unroll
         for (int n = 0; n < 8; ++n) {
             const int64_t flat = part_row(row, first + n);
@@ -121,7 +120,6 @@ template <class Traits> struct TokenEnd {
     }
     // The tile's parts, complete and visible -> the output.
     __device__ __forceinline__ void merge_parts() const {
-        constexpr float kLog2E = 1.44269504f, kLn2 = 0.693147181f;
 #pragma unroll 1
         for (int i = static_cast<int>(threadIdx.x); i < t.num_rows * kColumns; i += Traits::kThreads) {
             const int row = i / kColumns, column = i % kColumns * 4;

@@ -45,7 +45,7 @@ template <class Traits> struct DecodeWarp {
         for (int step = 0; step < Traits::kQSteps; ++step) {
             auto& a = q[Traits::kQInRegisters ? step : 0];
             if constexpr (!Traits::kQInRegisters) ptx::ldmatrix_x4(a[0], q_lane + step * 32);
-            tile::multiply_step<Element, tile::RowsOfN<16 * KTile::kPitch>>(s, a, k_lane + step * 32);
+            tile::multiply_step<Element>(s, a, tile::rows_of_n<KTile>(KTile::moved(k_lane, 2 * step)));
         }
     }
     // O += P V.
@@ -54,7 +54,7 @@ template <class Traits> struct DecodeWarp {
         for (int step = 0; step < Traits::kShape.tile_n / 16; ++step) {
             uint32_t a[1][4];
             tile::pack_a<Element>(a[0], p[0], step);
-            tile::multiply_step<Element, tile::RowsOfK<32>>(o, a, v_lane + step * 16 * VTile::kPitch);
+            tile::multiply_step<Element>(o, a, tile::rows_of_k<VTile>(v_lane + step * 16 * VTile::kPitch));
         }
     }
 };

@@ -18,15 +18,7 @@ namespace tilewise::cuda::sm80 {
 
 namespace {
 
-struct ForwardKernel {
-    const char* name = nullptr;
-    DType dtype = DType::kNone;
-    bool has_modifiers = false;
-    ForwardShape shape = {};
-    int32_t shared_bytes = 0;
-    int32_t num_threads = 0;
-    const void* (*entry)() = nullptr;
-};
+using ForwardKernel = TileKernel<ForwardShape>;
 
 const ForwardKernel& kernel_of(const KernelRow& row) { return *static_cast<const ForwardKernel*>(row.kernel); }
 
@@ -43,10 +35,7 @@ constexpr int64_t kSectionBytes = int64_t{64} << 20;
 constexpr int64_t kEvenSectionBytes = int64_t{8} << 20;
 
 std::string refuse(const KernelRow& row, const Problem& problem, const DeviceInfo& device) {
-    const ForwardKernel& kernel = kernel_of(row);
-    if (const char* modifier = modifier_of(problem); !kernel.has_modifiers && modifier != nullptr)
-        return std::string(modifier) + ": it only scales scores; the kernels named _mod do more";
-    return shared_memory_refusal(kernel.shared_bytes, device);
+    return tile_kernel_refusal(kernel_of(row), problem, device);
 }
 
 // The query heads of a key head share a tile where one head's queries would not fill it.
@@ -152,16 +141,6 @@ Status launch(const Step& step, const Arguments& arguments) {
     return step.num_splits > 1 ? merge_splits(params, step, arguments) : Status();
 }
 
-template <class Traits> ForwardKernel kernel_from(const char* name, const void* (*entry)()) {
-    return {name,
-            Element<typename Traits::Element>::kType,
-            Traits::kHasModifiers,
-            Traits::kShape,
-            Traits::kSharedBytes,
-            Traits::kThreads,
-            entry};
-}
-
 }  // namespace
 
 #define TILEWISE_SM80_DECODE(name, ...)
@@ -172,17 +151,14 @@ template <class Traits> ForwardKernel kernel_from(const char* name, const void* 
 
 void register_forward_rows(Registry& registry) {
     static const ForwardKernel kernels[] = {
-#define TILEWISE_SM80_FORWARD(name, ...) kernel_from<ForwardTraits<__VA_ARGS__>>(#name, name##_entry),
+#define TILEWISE_SM80_FORWARD(name, ...) tile_kernel<ForwardTraits<__VA_ARGS__>>(#name, name##_entry),
 #include "cuda/sm80/kernels.inc"
 #undef TILEWISE_SM80_DECODE
 #undef TILEWISE_SM80_BACKWARD
 #undef TILEWISE_SM80_FORWARD
     };
     for (const ForwardKernel& kernel : kernels) {
-        KernelRow row = cuda_row(kernel.name, Op::kForward, {kernel.dtype});
-        row.max_head_dim = kernel.shape.head_dim;
-        if (!kernel.has_modifiers) row.features = "all but softcap, ALiBi, bias, mask and dropout";
-        row.kernel = &kernel;
+        KernelRow row = tile_kernel_row(kernel, Op::kForward);
         row.refuse = refuse;
         row.layout = layout;
         row.cost = cost;

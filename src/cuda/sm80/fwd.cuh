@@ -58,7 +58,7 @@ template <class Traits> struct Forward {
 #pragma unroll
             for (int m = 0; m < Traits::kMBlocks; ++m)
                 ptx::ldmatrix_x4(a[m], QTile::moved(q, 2 * step) + m * 16 * QTile::kPitch);
-            tile::multiply_fragments<Element>(s, a, tile::rows_of_n<KTile>(KTile::moved(k, 2 * step)));
+            tile::multiply_step<Element>(s, a, tile::rows_of_n<KTile>(KTile::moved(k, 2 * step)));
         }
     }
 
@@ -69,7 +69,7 @@ template <class Traits> struct Forward {
             uint32_t a[Traits::kMBlocks][4];
 #pragma unroll
             for (int m = 0; m < Traits::kMBlocks; ++m) tile::pack_a<Element>(a[m], p[m], step);
-            tile::multiply_fragments<Element>(o, a, tile::rows_of_k<VTile>(v + step * 16 * VTile::kPitch));
+            tile::multiply_step<Element>(o, a, tile::rows_of_k<VTile>(v + step * 16 * VTile::kPitch));
         }
     }
 

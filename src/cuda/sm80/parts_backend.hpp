@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <string>
+#include <type_traits>
 
 #include "core/problem.hpp"
 #include "core/view.hpp"
@@ -13,12 +14,12 @@
 #include "cuda/common/row.hpp"
 #include "cuda/shared/bwd_prologue.hpp"
 #include "cuda/shared/vectors.hpp"
+#include "math/online_softmax.hpp"
 
 namespace tilewise::cuda::sm80 {
 
 constexpr double kLaunchSeconds = 4e-6;
 constexpr double kBlockStartSeconds = 2e-6;  // until a block's first keys are there
-constexpr float kLog2E = 1.44269504f;
 
 // The first argument that asks for more than scaled scores; null: none does.
 inline const char* modifier_of(const Problem& problem) {
@@ -34,6 +35,40 @@ inline std::string shared_memory_refusal(int32_t bytes, const DeviceInfo& device
     if (bytes <= device.cuda.shared_memory_per_block) return {};
     return fmt::format("needs {} bytes of shared memory a block; this GPU allows {}", bytes,
                        device.cuda.shared_memory_per_block);
+}
+
+// What a row of the tensor-core forward or backward fixes at compile time.
+template <class Shape> struct TileKernel {
+    const char* name = nullptr;
+    DType dtype = DType::kNone;
+    bool has_modifiers = false;
+    Shape shape = {};
+    int32_t shared_bytes = 0;
+    int32_t num_threads = 0;
+    const void* (*entry)() = nullptr;
+};
+template <class Traits> auto tile_kernel(const char* name, const void* (*entry)()) {
+    return TileKernel<std::remove_const_t<decltype(Traits::kShape)>>{name,
+                                                                     Element<typename Traits::Element>::kType,
+                                                                     Traits::kHasModifiers,
+                                                                     Traits::kShape,
+                                                                     Traits::kSharedBytes,
+                                                                     Traits::kThreads,
+                                                                     entry};
+}
+template <class Shape>
+std::string tile_kernel_refusal(const TileKernel<Shape>& kernel, const Problem& problem, const DeviceInfo& device) {
+    if (const char* modifier = modifier_of(problem); !kernel.has_modifiers && modifier != nullptr)
+        return std::string(modifier) + ": it only scales scores; the kernels named _mod do more";
+    return shared_memory_refusal(kernel.shared_bytes, device);
+}
+// The row but for its functions.
+template <class Shape> KernelRow tile_kernel_row(const TileKernel<Shape>& kernel, Op op) {
+    KernelRow row = cuda_row(kernel.name, op, {kernel.dtype});
+    row.max_head_dim = kernel.shape.head_dim;
+    if (!kernel.has_modifiers) row.features = "all but softcap, ALiBi, bias, mask and dropout";
+    row.kernel = &kernel;
+    return row;
 }
 
 inline int64_t blocks_of(const TileMap& map) {

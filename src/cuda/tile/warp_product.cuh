@@ -17,34 +17,6 @@ __device__ __forceinline__ void pack_a(uint32_t (&a)[4], const float (&s)[kNBloc
     a[3] = P::pack(s[2 * k + 1][2], s[2 * k + 1][3]);
 }
 
-// How B lies in shared memory: two n8 blocks every kStepBytes, stored (n, k), or (k, n) and then transposed on the way.
-template <int kStepBytes> struct RowsOfN {
-    static constexpr int kStep = kStepBytes;
-    __device__ static void load(uint32_t (&fragment)[4], uint32_t address) { ptx::ldmatrix_x4(fragment, address); }
-};
-template <int kStepBytes> struct RowsOfK {
-    static constexpr int kStep = kStepBytes;
-    __device__ static void load(uint32_t (&fragment)[4], uint32_t address) {
-        ptx::ldmatrix_x4_trans(fragment, address);
-    }
-};
-
-// One k16 step: acc += a (kMBlocks fragments) x B. `b`: address of the lane's row in B's first blocks.
-template <class Element, class B, int kMBlocks, int kNBlocks>
-__device__ __forceinline__ void multiply_step(float (&acc)[kMBlocks][kNBlocks][4], const uint32_t (&a)[kMBlocks][4],
-                                              uint32_t b) {
-#pragma unroll
-    for (int n = 0; n < kNBlocks / 2; ++n) {
-        uint32_t fragment[4];
-        B::load(fragment, b + n * B::kStep);
-#pragma unroll
-        for (int m = 0; m < kMBlocks; ++m) {
-            Products<Element>::mma(acc[m][2 * n], a[m], fragment[0], fragment[1]);
-            Products<Element>::mma(acc[m][2 * n + 1], a[m], fragment[2], fragment[3]);
-        }
-    }
-}
-
 // B of a step from a tile: `address` is the lane's in its first blocks (b_lane, bt_lane); load(fragment, n) gives two n8 blocks.
 template <class Tile> __device__ __forceinline__ auto rows_of_n(uint32_t address) {
     return [address](uint32_t(&fragment)[4], int n) { ptx::ldmatrix_x4(fragment, address + n * 16 * Tile::kPitch); };
@@ -55,8 +27,8 @@ template <class Tile> __device__ __forceinline__ auto rows_of_k(uint32_t address
 
 // One k16 step: acc += a (kMBlocks fragments) x B.
 template <class Element, int kMBlocks, int kNBlocks, class LoadB>
-__device__ __forceinline__ void multiply_fragments(float (&acc)[kMBlocks][kNBlocks][4],
-                                                   const uint32_t (&a)[kMBlocks][4], LoadB load_b) {
+__device__ __forceinline__ void multiply_step(float (&acc)[kMBlocks][kNBlocks][4], const uint32_t (&a)[kMBlocks][4],
+                                              LoadB load_b) {
 #pragma unroll
     for (int n = 0; n < kNBlocks / 2; ++n) {
         uint32_t fragment[4];
