@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Tilewise beside its peers on one GPU: grid -> a table and a JSON file. Needs torch with CUDA.
 
-Peers are torch's scaled_dot_product_attention with its FLASH_ATTENTION (FlashAttention-2) and CUDNN_ATTENTION back ends.
+Peers are torch's scaled_dot_product_attention with its FLASH_ATTENTION (FlashAttention-2) and CUDNN_ATTENTION back ends, and
+FlashAttention-3 where the package fa3-fwd is installed (forward).
 Ours and the peers alternate, pass by pass, in this process; a pass is a batch of launches between two events; the median
 over passes counts. Outputs are checked against the first peer's before anything is timed. FLOPs: 4 b h s s d forward,
 2.5 times that backward, half if causal. Training cells: 16k tokens, hidden 2048. Decode cells: one query token; the sets
@@ -24,6 +25,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 import c_interface as tw
 
 PEERS = {"fa2": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}
+FA3 = "fa3"
 TOKENS, HIDDEN = 16384, 2048
 ROTATED_BYTES = 256 * 2**20
 
@@ -79,6 +81,25 @@ def assert_close(name, ours, peer, tolerance):
         raise SystemExit(f"{name}: outputs differ by {error:.2e} (relative norm), at most {tolerance:.0e} is allowed")
 
 
+def sdpa(backend, leaves, **options):
+    with sdpa_kernel(backend):
+        return F.scaled_dot_product_attention(*leaves, **options)
+
+
+def fa3_forward():
+    """FlashAttention-3's forward, or None."""
+    try:
+        from fa3_fwd_interface import flash_attn_func
+    except ImportError:
+        return None
+
+    def forward(*tensors, **options):
+        out = flash_attn_func(*tensors, **options)
+        return out[0] if isinstance(out, tuple) else out
+
+    return forward
+
+
 def training_cell(library, cell, options):
     d, s, causal, backward = cell["head_dim"], cell["seqlen"], cell["causal"], cell["op"] == "backward"
     b, h = TOKENS // s, HIDDEN // d
@@ -106,9 +127,12 @@ def training_cell(library, cell, options):
     else:
         functions["tilewise"] = lambda _: plan.launch(forward)
     functions["tilewise"](0)
-    for name in options.peers:
-        with sdpa_kernel(PEERS[name]):
-            out = F.scaled_dot_product_attention(*leaves, is_causal=causal)
+    if FA3 in options.peers and not backward:
+        peer = fa3_forward()
+        assert_close(f"{FA3} {cell}", o, peer(q, k, v, causal=causal), 1e-2)
+        functions[FA3] = lambda _: peer(q, k, v, causal=causal)
+    for name in (name for name in options.peers if name in PEERS):
+        out = sdpa(PEERS[name], leaves, is_causal=causal)
         assert_close(f"{name} {cell}", o, out.transpose(1, 2), 1e-2)
         if backward:
             wanted = torch.autograd.grad(out, leaves, grad_o.transpose(1, 2), retain_graph=True)
@@ -118,12 +142,7 @@ def training_cell(library, cell, options):
                 out, leaves, grad_o.transpose(1, 2), retain_graph=True
             )
         else:
-
-            def peer(_, backend=PEERS[name]):
-                with sdpa_kernel(backend):
-                    F.scaled_dot_product_attention(*leaves, is_causal=causal)
-
-            functions[name] = peer
+            functions[name] = lambda _, backend=PEERS[name]: sdpa(backend, leaves, is_causal=causal)
     flops = 4 * b * h * s * s * d * (2.5 if backward else 1) / (2 if causal else 1)
     times = interleaved(functions, options.passes, options.pass_us)
     return plan.kernel, {name: [flops / t * 1e-6 for t in values] for name, values in times.items()}
@@ -140,12 +159,11 @@ def decode_cell(library, cell, options):
     plan = tw.Plan(library, tw.FORWARD, calls[0])
     plan.launch(calls[0])
     functions = {"tilewise": lambda i: plan.launch(calls[i % sets])}
-    for name in options.peers:
+    for name in (name for name in options.peers if name in PEERS):
         views = [[x.transpose(1, 2) for x in cache] for cache in caches]
 
-        def peer(i, backend=PEERS[name]):
-            with sdpa_kernel(backend):
-                return F.scaled_dot_product_attention(q.transpose(1, 2), *views[i % sets], enable_gqa=True)
+        def peer(i, backend=PEERS[name], views=views):
+            return sdpa(backend, (q.transpose(1, 2), *views[i % sets]), enable_gqa=True)
 
         try:
             assert_close(f"{name} {cell}", o, peer(0).transpose(1, 2), 1e-2)
@@ -187,13 +205,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--library", required=True, help="path of libtilewise.so")
     parser.add_argument("--grid", nargs="+", default=["forward", "backward", "decode"], choices=["forward", "backward", "decode"])
-    parser.add_argument("--peers", nargs="+", default=list(PEERS), choices=list(PEERS))
+    parser.add_argument("--peers", nargs="+", default=None, choices=[*PEERS, FA3])
     parser.add_argument("--deterministic", action="store_true", help="time our deterministic backward too")
     parser.add_argument("--only", default="", help="a regular expression of the cells' names, for example 'd128 causal'")
     parser.add_argument("--passes", type=int, default=7)
     parser.add_argument("--pass-us", type=float, default=4000, help="length of one pass")
     parser.add_argument("--json", type=Path, help="where to write the results")
     options = parser.parse_args()
+    options.peers = options.peers or [*PEERS, *([FA3] if fa3_forward() else [])]
     library = tw.Library(options.library)
     print(f"{torch.cuda.get_device_name()}, {datetime.date.today()}, torch {torch.__version__}; TFLOP/s, decode: microseconds")
     results, ratios = [], {}

@@ -2,8 +2,8 @@
 
 # Adds to `target` a source for every line TILEWISE_<FOLDER>_<KIND>(name, arguments...) of <folder>/kernels.inc, from the
 # template <folder>/<kind>_row.cu.in, in which @NAME@ and @ARGS@ are replaced. One kernel a source: the rows compile side
-# by side, and a change of one row compiles one source. A kind without a template has no rows.
-function(tilewise_add_cuda_rows target folder)
+# by side, and a change of one row compiles one source. `target_flags`: nvcc's options that say which GPUs it is for. A kind without a template has no rows.
+function(tilewise_add_cuda_rows target folder target_flags)
     get_filename_component(family "${folder}" NAME)
     string(TOUPPER "TILEWISE_${family}_" prefix)
     set(list_file "${folder}/kernels.inc")
@@ -29,6 +29,7 @@ function(tilewise_add_cuda_rows target folder)
             set(generated "${CMAKE_CURRENT_BINARY_DIR}/${family}/${NAME}.cu")
             configure_file("${template}" "${generated}" @ONLY)
             target_sources(${target} PRIVATE "${generated}")
+            set_source_files_properties("${generated}" PROPERTIES COMPILE_OPTIONS "${target_flags}")
         endif()
     endforeach()
 endfunction()

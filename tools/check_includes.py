@@ -50,7 +50,8 @@ LIBRARIES = (
     ("CLI11", r"CLI/", ("cli", "bench", "examples")),
     ("nlohmann-json", r"nlohmann/", ("core", "conformance", "cli", "bench")),
     ("toml++", r"toml\+\+/", ("cli", "bench")),
-    ("fmt", r"fmt/", ("core", "cpu", "cuda_common", "sm80_backend", "sm90_backend", "api", "conformance", "cli", "bench")),
+    ("fmt", r"fmt/", ("core", "cpu", "cuda_common", "cuda_shared", "sm80_backend", "sm90_backend", "api", "conformance", "cli",
+                      "bench")),
     ("Python and torch", r"(Python\.h$|torch/|ATen/|c10/|pybind11/|nanobind/)", ("python",)),
     (
         "CUDA",

@@ -107,6 +107,7 @@ Json json_of(const Step& step) {
     json["min_split_keys"] = step.tiling.min_split_keys;
     json["clustered"] = step.tiling.clustered;
     json["heads_per_section"] = step.tiling.heads_per_section;
+    json["num_blocks"] = step.tiling.num_blocks;
     json["num_splits"] = step.num_splits;
     json["num_threads"] = step.num_threads;
     json["num_chunks"] = step.num_chunks;

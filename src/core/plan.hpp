@@ -39,7 +39,8 @@ struct Tiling {
     int32_t num_stages = 0;
     int32_t packed_heads = 1;    // CUDA: query heads whose rows lie in one tile: 1, or the GQA ratio
     int32_t min_split_keys = 0;  // CUDA decode: a sequence with fewer keys a split uses fewer splits
-    bool clustered = false;      // CUDA decode: the splits of a row tile are a cluster of blocks, which merges them
+    int32_t num_blocks = 0;  // CUDA: of a launch whose blocks take row tiles one after the other; 0: a block a row tile
+    bool clustered = false;  // CUDA decode: the splits of a row tile are a cluster of blocks, which merges them
     int64_t heads_per_section =
         0;  // CUDA: (sequence, head) pairs whose tiles run side by side, so that their keys share the L2 cache
 };

@@ -28,6 +28,7 @@ std::string choices_of(const Step& step, const DeviceInfo& device) {
     std::vector<std::string> words;
     if (step.tiling.tile_m > 0) words.push_back(fmt::format("tile {} x {}", step.tiling.tile_m, step.tiling.tile_n));
     if (step.tiling.num_stages > 0) words.push_back(plural(step.tiling.num_stages, "stage"));
+    if (step.tiling.num_blocks > 0) words.push_back(fmt::format("at most {} blocks", step.tiling.num_blocks));
     if (step.tiling.packed_heads > 1) words.push_back(fmt::format("{} heads a tile", step.tiling.packed_heads));
     if (step.num_splits > 1)
         words.push_back(plural(step.num_splits, "key split") + (step.tiling.clustered ? " in a cluster" : ""));

@@ -113,6 +113,15 @@ public:
         plan_.launch(call, {std::span<std::byte>(workspace_), stream});
     }
     const tilewise::Plan& plan() const { return plan_; }
+    // Someone else used the memory meanwhile: the first `count` bytes of each word hold `bytes` of his.
+    void reuse_workspace(const void* bytes, size_t count) const {
+        std::vector<std::byte> host(plan_.workspace_bytes());
+        if (host.empty()) return;
+        auto* const device = std::span<std::byte>(workspace_).data();
+        cuda_ok(cudaMemcpy(host.data(), device, host.size(), cudaMemcpyDefault));
+        for (size_t i = 0; i + count <= host.size(); i += sizeof(uint64_t)) std::memcpy(host.data() + i, bytes, count);
+        cuda_ok(cudaMemcpy(device, host.data(), host.size(), cudaMemcpyDefault));
+    }
 
 private:
     tilewise::Plan plan_;

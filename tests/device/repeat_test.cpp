@@ -48,6 +48,37 @@ TEST(DeviceRepeat, ADecodeRepeatsBitwise) {
     }
 }
 
+// Counters in the workspace carry a tag, so that a launch needs no clearing. What was written over a part of one must not leave the tag beside
+// a count that is not 0.
+template <class Call> void expect_same_bits_in_used_workspaces(const tilewise::Device& device, Op op, Call& call) {
+    const Planned planned(device, op, call.call);
+    planned.launch(call.call);
+    const Bits o = bits_of(call.o.get());
+    const uint64_t number = 5, nothing = 0, all = ~uint64_t{0};
+    for (const uint64_t* word : {&number, &nothing, &all})
+        for (const size_t count : {1, 2, 4, 8}) {
+            planned.reuse_workspace(word, count);
+            for (int i = 0; i < 2; ++i) {
+                call.o.clear();
+                planned.launch(call.call);
+                ASSERT_EQ(bits_of(call.o.get()), o) << count << " bytes of " << *word << ", launch " << i;
+            }
+        }
+}
+TEST(DeviceRepeat, AWorkspaceMayBeUsedByOthersInBetween) {
+    TILEWISE_NEEDS_GPUS(1);
+    const tilewise::Device device("cuda:0");
+    Sizes many;
+    many.b = 64;  // more row tiles than a GPU has multiprocessors
+    many.h = 24;
+    for (const Sizes& sizes : {Sizes{}, many}) {
+        Forward forward(device, 9, sizes);
+        expect_same_bits_in_used_workspaces(device, Op::kForward, forward);
+    }
+    Decode decode(device, 2);
+    expect_same_bits_in_used_workspaces(device, Op::kDecode, decode);
+}
+
 TEST(DeviceRepeat, ADeterministicBackwardRepeatsBitwise) {
     TILEWISE_NEEDS_GPUS(1);
     const tilewise::Device device("cuda:0");

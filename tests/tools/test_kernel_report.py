@@ -8,7 +8,6 @@ import sys
 import tempfile
 import unittest
 from pathlib import Path
-from unittest import mock
 
 import support  # noqa: F401  makes tools/ importable
 import kernel_report
@@ -74,8 +73,8 @@ class Logs(unittest.TestCase):
 
 
 class Budget(unittest.TestCase):
-    def failing(self, build, text, allowed=()):
-        return {name: messages for name, messages in check(build, text, dict.fromkeys(allowed, "why")).items() if messages}
+    def failing(self, build, text, allowed=(), most=48):
+        return {name: messages for name, messages in check(build, text, dict.fromkeys(allowed, most)).items() if messages}
 
     def test_a_good_build_passes(self):
         self.assertEqual(self.failing(build_of(parse_log("a", CLEAN)), listed(ROW_A)), {})
@@ -87,8 +86,7 @@ class Budget(unittest.TestCase):
         for word in ("row_b on sm_80", "255 registers", "64 bytes of stack", "116 bytes of spills"):
             self.assertIn(word, failing["local_memory"][0])
         self.assertEqual(list(self.failing(build_of(unit), listed("row_b"), ["row_.*"])), ["local_memory"])
-        with mock.patch.object(kernel_report, "LOCAL_MEMORY_BYTES", 64):
-            self.assertEqual(self.failing(build_of(unit), listed("row_b"), ["row_.*"]), {})
+        self.assertEqual(self.failing(build_of(unit), listed("row_b"), ["row_.*"], most=64), {})
 
     def test_a_slow_and_a_large_unit_fail(self):
         messages = self.failing(build_of(parse_log("b", SPILLS)), listed("row_b"), ["row_b"])["unit_budget"]
@@ -102,6 +100,19 @@ class Budget(unittest.TestCase):
         units = [parse_log(f"a{n}", CLEAN.replace("12.50", "50.00")) for n in range(13)]
         self.assertIn("325 s", self.failing(build_of(*units), listed(ROW_A))["family_budget"][0])
         self.assertNotIn("family_budget", self.failing(build_of(*units, sass=("80", "90a")), listed(ROW_A)))
+
+    def test_a_family_of_one_architecture_has_a_budget_of_its_own(self):
+        units = [parse_log(f"sm90_fwd_{n}", CLEAN.replace("12.50", "50.00")) for n in range(13)]
+        self.assertNotIn("family_budget", self.failing(build_of(*units), listed(ROW_A)))
+        units.append(parse_log("sm90_fwd_slow", CLEAN.replace("12.50", "100.00")))
+        messages = self.failing(build_of(*units, sass=("80", "90a")), listed(ROW_A))["family_budget"]
+        self.assertIn("sm90_fwd_: 375 s", messages[0])
+
+    def test_products_that_ptxas_serialised_fail(self):
+        warning = ("ptxas info    : (C7512) Potential Performance Loss: wgmma.mma_async instructions are serialized due to "
+                   "insufficient register resources for the function 'row_a'\n")
+        messages = self.failing(build_of(parse_log("a", warning + CLEAN)), listed(ROW_A))["no_serialised_products"]
+        self.assertIn("a: (C7512)", messages[0])
 
     def test_library_and_objects(self):
         unit = parse_log("a", CLEAN)

@@ -60,8 +60,7 @@ __device__ inline TilePlace place_of_block(const TileMap& map, uint32_t block) {
     return place;
 }
 
-__device__ inline RowTile row_tile_of(const TileMap& map, const AttentionView& view, uint32_t block) {
-    const TilePlace place = place_of_block(map, block);
+__device__ inline RowTile row_tile_at(const TileMap& map, const AttentionView& view, const TilePlace& place) {
     RowTile t;
     t.split = static_cast<int32_t>(place.split);
     t.packed_heads = map.packed_heads;
@@ -83,6 +82,10 @@ __device__ inline RowTile row_tile_of(const TileMap& map, const AttentionView& v
     t.first_row = static_cast<int32_t>(first);
     t.num_rows = static_cast<int32_t>(rows < rows_of_tile ? rows : rows_of_tile);
     return t;
+}
+
+__device__ inline RowTile row_tile_of(const TileMap& map, const AttentionView& view, uint32_t block) {
+    return row_tile_at(map, view, place_of_block(map, block));
 }
 
 }  // namespace tilewise::cuda

@@ -9,13 +9,12 @@
 // kept may all be down there: probabilities of f16 kernels are therefore computed 2^kLift times as large, up to 2^15 of its 65504.
 #pragma once
 
+#include "cuda/common/params.hpp"
 #include "cuda/ptx/math.cuh"
 #include "math/online_softmax.hpp"
 #include "math/types.hpp"
 
 namespace tilewise::cuda {
-
-constexpr float kSlack = 8.0f;  // base-2 logarithm
 
 // Base-2 logarithm of what probabilities and all sums of them are multiplied by; it costs nothing, being part of what is subtracted anyway.
 template <class Element> constexpr float kLift = 0.0f;

@@ -44,6 +44,9 @@ struct HeadDims {
     bool vector_o = false;
 };
 
+// A softmax moves the reference of a row when its maximum passed it by more than this, as a base-2 logarithm.
+constexpr float kSlack = 8.0f;
+
 struct ForwardParams {
     AttentionView view;
     TileMap tiles;

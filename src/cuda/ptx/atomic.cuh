@@ -30,5 +30,11 @@ __device__ __forceinline__ uint64_t add_acquire_release(uint64_t* word, uint64_t
     asm volatile("atom.add.acq_rel.gpu.global.u64 %0, [%1], %2;" : "=l"(old) : "l"(word), "l"(x) : "memory");
     return old;
 }
+// atom.add.relaxed.gpu: returns the value before; orders nothing.
+__device__ __forceinline__ uint64_t add_relaxed(uint64_t* word, uint64_t x) {
+    uint64_t old;
+    asm volatile("atom.add.relaxed.gpu.global.u64 %0, [%1], %2;" : "=l"(old) : "l"(word), "l"(x) : "memory");
+    return old;
+}
 
 }  // namespace tilewise::ptx

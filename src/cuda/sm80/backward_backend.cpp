@@ -14,7 +14,7 @@
 #include "cuda/shared/bwd_prologue.hpp"
 #include "cuda/sm80/bwd_traits.hpp"
 #include "cuda/sm80/f32_backend.hpp"
-#include "cuda/sm80/parts_backend.hpp"
+#include "cuda/shared/parts.hpp"
 
 namespace tilewise::cuda::sm80 {
 

@@ -9,7 +9,7 @@
 #include "cuda/common/launch.hpp"
 #include "cuda/sm80/decode_plan.hpp"
 #include "cuda/sm80/decode_token_backend.hpp"
-#include "cuda/sm80/parts_backend.hpp"
+#include "cuda/shared/parts.hpp"
 
 namespace tilewise::cuda::sm80 {
 

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "cuda/sm80/parts_backend.hpp"
+#include "cuda/shared/parts.hpp"
 
 namespace tilewise::cuda::sm80 {
 

@@ -14,7 +14,7 @@
 #include "cuda/shared/combine.hpp"
 #include "cuda/shared/vectors.hpp"
 #include "cuda/sm80/f32_params.hpp"
-#include "cuda/sm80/parts_backend.hpp"
+#include "cuda/shared/parts.hpp"
 
 namespace tilewise::cuda::sm80 {
 

@@ -11,7 +11,7 @@
 #include "core/workspace.hpp"
 #include "cuda/common/launch.hpp"
 #include "cuda/shared/combine.hpp"
-#include "cuda/sm80/parts_backend.hpp"
+#include "cuda/shared/parts.hpp"
 #include "cuda/sm80/traits.hpp"
 
 namespace tilewise::cuda::sm80 {

@@ -103,20 +103,6 @@ template <class Traits> struct Forward {
     }
 };
 
-// Key tiles [first, last) of a block's range, cut into equal parts for splits.
-struct KeyTiles {
-    int32_t first = 0;
-    int32_t last = 0;
-};
-template <int kTileN> __device__ inline KeyTiles key_tiles_of(Interval keys, int32_t split, int32_t num_splits) {
-    if (is_empty(keys)) return {0, 0};
-    const int32_t first = keys.begin / kTileN, last = (keys.end + kTileN - 1) / kTileN;
-    if (num_splits == 1) return {first, last};
-    const int32_t share = (last - first + num_splits - 1) / num_splits;
-    const int32_t begin = min(first + split * share, last);
-    return {begin, min(begin + share, last)};
-}
-
 // What a block computes and reads, in shared memory: needed before and after the main loop, and in it by slow paths only.
 struct BlockContext {
     RowTile tile;

@@ -16,7 +16,7 @@
 #include "cuda/shared/vectors.hpp"
 #include "math/online_softmax.hpp"
 
-namespace tilewise::cuda::sm80 {
+namespace tilewise::cuda {
 
 constexpr double kLaunchSeconds = 4e-6;
 constexpr double kBlockStartSeconds = 2e-6;  // until a block's first keys are there
@@ -143,4 +143,4 @@ inline BackwardParams backward_params(const Step& step, const Arguments& argumen
     return params;
 }
 
-}  // namespace tilewise::cuda::sm80
+}  // namespace tilewise::cuda

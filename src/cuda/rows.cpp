@@ -1,13 +1,19 @@
-// Registers everything that the CUDA backend has for compute capability 8.0 and up. Nothing else of it is visible to core and api.
+// Registers everything that the CUDA backend has. Nothing else of it is visible to core and api.
 #include "cuda/shared/rows.hpp"
 #include "cuda/sm80/backward_backend.hpp"
 #include "cuda/sm80/decode_backend.hpp"
 #include "cuda/sm80/f32_backend.hpp"
 #include "cuda/sm80/forward_backend.hpp"
+#if defined(TILEWISE_HAS_SM90)
+#    include "cuda/sm90/forward_backend.hpp"
+#endif
 
 namespace tilewise {
 
 void register_cuda_backend(Registry& registry) {
+#if defined(TILEWISE_HAS_SM90)
+    cuda::sm90::register_forward_rows(registry);
+#endif
     cuda::sm80::register_forward_rows(registry);
     cuda::sm80::register_decode_rows(registry);
     cuda::sm80::register_backward_rows(registry);
