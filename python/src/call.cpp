@@ -124,7 +124,7 @@ Ref name_of(const dlpack::Device& device) {
 }
 
 bool note_device(const char* argument, const TensorSource& source, Call* call) {
-    if (call->device_name != nullptr) return true;
+    if (call->device_name != nullptr || source.is_meta) return true;  // what has no memory is wherever the others are
     if (!call->has_device) {
         call->has_device = true;
         call->device = source.device;

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <memory>
 
+#include "names.hpp"
 #include "plans.hpp"
 
 namespace tilewise::python {
@@ -89,23 +90,30 @@ bool launch_on_gpu(const Plan& plan, const Call& call) {
     return raise(launch(plan, call, site));
 }
 
+bool plan_and_launch(const Arguments& arguments, Call* call) {
+    if (!read_call(arguments, Purpose::kLaunch, call)) return false;
+    const std::shared_ptr<const Plan> plan = plan_of(*call);
+    if (plan == nullptr) return false;
+    return call->device.type == dlpack::kCpu ? launch_on_cpu(*plan, *call) : launch_on_gpu(*plan, *call);
+}
+
 }  // namespace
 
 PyObject* run(const Arguments& arguments) {
     Call call;
-    if (!read_call(arguments, Purpose::kLaunch, &call)) return nullptr;
-    const std::shared_ptr<const Plan> plan = plan_of(call);
-    if (plan == nullptr) return nullptr;
-    const bool done = call.device.type == dlpack::kCpu ? launch_on_cpu(*plan, call) : launch_on_gpu(*plan, call);
-    if (!done) return nullptr;
-    Py_RETURN_NONE;
+    if (plan_and_launch(arguments, &call)) Py_RETURN_NONE;
+    rename_arguments(call.op);
+    return nullptr;
 }
 
 PyObject* explain(const Arguments& arguments) {
     Call call;
-    if (!read_call(arguments, Purpose::kPlan, &call)) return nullptr;
-    const std::shared_ptr<const Plan> plan = plan_of(call);
-    if (plan == nullptr) return nullptr;
+    const bool is_read = read_call(arguments, Purpose::kPlan, &call);
+    const std::shared_ptr<const Plan> plan = is_read ? plan_of(call) : nullptr;
+    if (plan == nullptr) {
+        rename_arguments(TILEWISE_FORWARD);  // here a cache is called k and v
+        return nullptr;
+    }
     return Py_BuildValue("(sssn)", tilewise_plan_kernel(plan->c()), tilewise_plan_text(plan->c()),
                          tilewise_plan_json(plan->c()), static_cast<Py_ssize_t>(plan->workspace_bytes()));
 }

@@ -3,13 +3,22 @@ command is the bundled program's."""
 
 import json
 import os
+import subprocess
 import sys
 
 from .reporting import doctor, program
 
+_OWN_COMMANDS = """Subcommands of the Python package:
+  compat                          installs, removes or shows the drop-ins for flash_attn
+"""
+
 
 def main(arguments=None):
     arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments in (["-h"], ["--help"]):
+        code = subprocess.run([program(), *arguments]).returncode
+        print(_OWN_COMMANDS, end="")
+        return code
     if arguments[:1] == ["compat"]:
         from .drop_ins.command import main as compat
 

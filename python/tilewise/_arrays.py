@@ -90,10 +90,17 @@ class Jax(Numpy):
         super().__init__()
         import jax.numpy
 
-        self.jax_numpy = jax.numpy
+        self.jax, self.jax_numpy = jax, jax.numpy
+
+    def export(self, array):
+        if any(device.platform != "cpu" for device in getattr(array, "devices", tuple)()):
+            raise NotImplementedError(
+                "a JAX array on a GPU: arrays of JAX are served on the CPU; take torch tensors or CuPy arrays there (both read it by DLPack)"
+            )
+        return super().export(array)
 
     def finish(self, array):
-        return self.jax_numpy.asarray(array)
+        return self.jax.device_put(array, self.jax.devices("cpu")[0])
 
     def stack(self, arrays):
         return self.jax_numpy.stack(arrays)
@@ -112,7 +119,7 @@ class Cupy(Numpy):
         return {"stream": stream.ptr, "allocate": lambda size: self.numpy.empty(size, "uint8")}
 
 
-_known = {}  # type: library
+_known: dict[type, object] = {}  # the library of each type of array
 
 
 def library_of(array, argument="q"):

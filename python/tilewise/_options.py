@@ -4,8 +4,17 @@ A function takes `**options` and gives them to `fields_of`, so only what a calle
 new option is one line here. `None` always means "not given".
 """
 
+from __future__ import annotations
+
 import difflib
 import inspect
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TypeVar
+
+    F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _window(fields, value):
@@ -147,14 +156,14 @@ def _hint(name, table):
     return f"; did you mean {known!r}?" if known else ""
 
 
-def takes(table):
+def takes(table: dict[str, Any]) -> Callable[[F], F]:
     """Shows the options of `table` in the signature of a function that takes `**options`."""
 
-    def show(function):
+    def show(function: F) -> F:
         own = inspect.signature(function)
         named = [p for p in own.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
         options = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in table]
-        function.__signature__ = own.replace(parameters=named + options)
+        function.__signature__ = own.replace(parameters=named + options)  # type: ignore[attr-defined]
         return function
 
     return show

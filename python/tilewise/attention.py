@@ -1,11 +1,34 @@
 """Attention over given keys and values: `attention`, and `attention_varlen` for ragged batches."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, overload
+
 from ._arrays import library_of
 from ._options import ATTENTION, fields_of, takes
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
+    from ._typing import A, Array, AttentionOptions, VarlenOptions
+
+
+@overload
+def attention(
+    q: A, k: Array, v: Array, *, return_lse: Literal[False] = False, out: A | None = None, **options: Unpack[AttentionOptions]
+) -> A: ...
+@overload
+def attention(
+    q: A, k: Array, v: Array, *, return_lse: Literal[True], out: A | None = None, **options: Unpack[AttentionOptions]
+) -> tuple[A, A]: ...
+@overload
+def attention(
+    q: A, k: Array, v: Array, *, return_lse: bool, out: A | None = None, **options: Unpack[AttentionOptions]
+) -> A | tuple[A, A]: ...
 @takes(ATTENTION)
-def attention(q, k, v, *, return_lse=False, out=None, **options):
+def attention(
+    q: A, k: Array, v: Array, *, return_lse: bool = False, out: A | None = None, **options: Unpack[AttentionOptions]
+) -> A | tuple[A, A]:
     """Exact attention.
 
         s[i, j] = scale * (q[i] . k[j]);  softcap;  + ALiBi + bias;  mask;  p = softmax(s);  dropout;  o[i] = sum_j p[i, j] v[j]
@@ -78,8 +101,30 @@ def attention(q, k, v, *, return_lse=False, out=None, **options):
     return library.attention((q, k, v), fields, return_lse, out)
 
 
+@overload
+def attention_varlen(
+    q: A, k: Array, v: Array, cu_seqlens_q: Array, cu_seqlens_k: Array | None = None, *, return_lse: Literal[False] = False, out: A | None = None, **options: Unpack[VarlenOptions]
+) -> A: ...
+@overload
+def attention_varlen(
+    q: A, k: Array, v: Array, cu_seqlens_q: Array, cu_seqlens_k: Array | None = None, *, return_lse: Literal[True], out: A | None = None, **options: Unpack[VarlenOptions]
+) -> tuple[A, A]: ...
+@overload
+def attention_varlen(
+    q: A, k: Array, v: Array, cu_seqlens_q: Array, cu_seqlens_k: Array | None = None, *, return_lse: bool, out: A | None = None, **options: Unpack[VarlenOptions]
+) -> A | tuple[A, A]: ...
 @takes({name: target for name, target in ATTENTION.items() if not name.startswith("cu_seqlens")})
-def attention_varlen(q, k, v, cu_seqlens_q, cu_seqlens_k=None, *, return_lse=False, out=None, **options):
+def attention_varlen(
+    q: A,
+    k: Array,
+    v: Array,
+    cu_seqlens_q: Array,
+    cu_seqlens_k: Array | None = None,
+    *,
+    return_lse: bool = False,
+    out: A | None = None,
+    **options: Unpack[VarlenOptions],
+) -> A | tuple[A, A]:
     """`attention` of a ragged batch: sequences of different lengths, one behind the other and without padding.
 
     Args:

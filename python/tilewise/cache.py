@@ -1,11 +1,42 @@
 """Attention with a key-value cache: `decode` appends and attends, `append` only appends."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, overload
+
 from ._arrays import library_of
 from ._options import APPEND, DECODE, fields_of, takes
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
+    from ._typing import A, AppendOptions, Array, DecodeOptions
+
+
+@overload
+def decode(
+    q: A, k_cache: Array, v_cache: Array, k_new: Array | None = None, v_new: Array | None = None, *, return_lse: Literal[False] = False, out: A | None = None, **options: Unpack[DecodeOptions]
+) -> A: ...
+@overload
+def decode(
+    q: A, k_cache: Array, v_cache: Array, k_new: Array | None = None, v_new: Array | None = None, *, return_lse: Literal[True], out: A | None = None, **options: Unpack[DecodeOptions]
+) -> tuple[A, A]: ...
+@overload
+def decode(
+    q: A, k_cache: Array, v_cache: Array, k_new: Array | None = None, v_new: Array | None = None, *, return_lse: bool, out: A | None = None, **options: Unpack[DecodeOptions]
+) -> A | tuple[A, A]: ...
 @takes(DECODE)
-def decode(q, k_cache, v_cache, k_new=None, v_new=None, *, return_lse=False, out=None, **options):
+def decode(
+    q: A,
+    k_cache: Array,
+    v_cache: Array,
+    k_new: Array | None = None,
+    v_new: Array | None = None,
+    *,
+    return_lse: bool = False,
+    out: A | None = None,
+    **options: Unpack[DecodeOptions],
+) -> A | tuple[A, A]:
     """Appends new keys and values to a cache, if they are given, and attends to all of it.
 
     Row t of `k_new` goes to row cache_seqlens[n] + t of sequence n's cache, through the page table where there is one; rotary rotates it, and
@@ -45,7 +76,7 @@ def decode(q, k_cache, v_cache, k_new=None, v_new=None, *, return_lse=False, out
 
 
 @takes(APPEND)
-def append(k_cache, v_cache, k_new, v_new, **options):
+def append(k_cache: Array, v_cache: Array, k_new: Array, v_new: Array, **options: Unpack[AppendOptions]) -> None:
     """Writes new keys (rotated, where rotary is given) and values into a cache. Arguments and errors are those of `decode`.
 
     >>> import numpy as np, tilewise

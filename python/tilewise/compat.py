@@ -8,6 +8,8 @@ whatever imports them.
 process of an environment.
 """
 
+from __future__ import annotations
+
 import importlib.metadata
 import sys
 import warnings
@@ -69,7 +71,7 @@ def _is_installed(distribution):
     return True
 
 
-def enable(yield_to_installed=False):
+def enable(yield_to_installed: bool = False) -> None:
     """Makes the modules importable, in front of installed ones; with `yield_to_installed` only those that are not installed.
 
     Raises:
@@ -93,7 +95,7 @@ def enable(yield_to_installed=False):
     sys.meta_path.insert(0, finder)
 
 
-def disable():
+def disable() -> None:
     """Undoes `enable` for imports to come; modules that are imported stay."""
     while _finders:
         finder = _finders.pop()

@@ -1,12 +1,21 @@
 """Which kernel a call runs, and why: `explain`, on arrays or on shapes alone."""
 
+from __future__ import annotations
+
 import json
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _native
 from ._options import EXPLAIN, fields_of, takes
 from ._shapes import output_shapes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from typing_extensions import Unpack
+
+    from ._typing import Array, ExplainOptions
 
 
 class Spec(NamedTuple):
@@ -14,12 +23,12 @@ class Spec(NamedTuple):
 
     address: int
     dtype: str
-    shape: tuple
-    strides: "tuple | None"
+    shape: tuple[int, ...]
+    strides: tuple[int, ...] | None
     device: str
 
 
-def spec(shape, dtype, strides=None):
+def spec(shape: Sequence[int], dtype: object, strides: Sequence[int] | None = None) -> Spec:
     """A tensor without memory, for `explain`: its shape, the name of its element type, and its strides if it is not contiguous.
 
     >>> import tilewise
@@ -35,10 +44,10 @@ class Explanation:
 
     kernel: str
     text: str
-    plan: dict
+    plan: dict[str, Any]
     workspace_bytes: int
 
-    def __str__(self):
+    def __str__(self) -> str:
         return self.text
 
 
@@ -62,7 +71,17 @@ def _with_outputs(operation, q, k, v):
 
 
 @takes(EXPLAIN)
-def explain(q, k, v, *, operation="forward", device=None, k_new=None, v_new=None, **options):
+def explain(
+    q: Array,
+    k: Array,
+    v: Array,
+    *,
+    operation: str = "forward",
+    device: str | None = None,
+    k_new: Array | None = None,
+    v_new: Array | None = None,
+    **options: Unpack[ExplainOptions],
+) -> Explanation:
     """How a call would run: which kernel, with which tiles and splits, how much workspace, and why each other kernel was refused.
 
     Nothing is computed and no memory is read.

@@ -1,11 +1,22 @@
 """Attention over disjoint sets of keys, merged: for context parallelism, shared prefixes and split caches."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from ._arrays import library_of
 from ._options import MERGE, fields_of, takes
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from typing_extensions import Unpack
+
+    from ._typing import A, MergeOptions
+
 
 @takes(MERGE)
-def merge(partial_o, partial_lse, **options):
+def merge(partial_o: A | Sequence[A], partial_lse: A | Sequence[A], **options: Unpack[MergeOptions]) -> tuple[A, A]:
     """Merges results of `attention(..., return_lse=True)` over disjoint sets of keys into that over their union.
 
         lse = log sum_n exp(partial_lse[n]);  o = sum_n exp(partial_lse[n] - lse) partial_o[n]

@@ -1,5 +1,7 @@
 """What this build can do (`capabilities`), and whether this machine can use it (`doctor`)."""
 
+from __future__ import annotations
+
 import importlib.metadata
 import json
 import platform
@@ -7,6 +9,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from . import _native
 
@@ -16,7 +19,7 @@ _DROP_INS = ("flash-attn", "flash-attn-3")
 _LEVELS = {"good": 0, "note": 0, "warning": 1, "broken": 2}
 
 
-def capabilities(include_recorded=False):
+def capabilities(include_recorded: bool = False) -> dict[str, Any]:
     """What this build has: {"version", "devices": {name: what the planner knows}, "kernels": [what each serves]}.
 
     Args:
@@ -37,18 +40,18 @@ def capabilities(include_recorded=False):
 class Report:
     """Findings of `doctor`: dicts with level ("good", "note", "warning", "broken"), topic, text, action and details."""
 
-    findings: list
+    findings: list[dict[str, Any]]
 
     @property
-    def exit_code(self):
+    def exit_code(self) -> int:
         """0 good, 1 warnings, 2 broken."""
         return max((_LEVELS[finding["level"]] for finding in self.findings), default=0)
 
     @property
-    def status(self):
+    def status(self) -> str:
         return ("good", "warnings", "broken")[self.exit_code]
 
-    def __str__(self):
+    def __str__(self) -> str:
         lines = []
         for finding in self.findings:
             lines.append(f"{finding['level']:<8} {finding['topic']:<12} {finding['text']}")
@@ -89,7 +92,7 @@ def _torch_finding():
     return _finding("note", "torch", f"{torch.__version__}: tensors come in by their attributes, some microseconds a call slower; 2.10 and up have a faster way")
 
 
-def program():
+def program() -> Path:
     """Path of the command line program that the package brings."""
     return Path(__file__).parent / "bin" / "tilewise"
 
@@ -102,7 +105,7 @@ def _machine_findings():
         return [_finding("broken", "program", f"{program()} does not run: {error}", "reinstall tilewise")]
 
 
-def doctor():
+def doctor() -> Report:
     """Examines this machine: driver, GPUs, CPU, which kernels typical calls run and why, a self-test against the oracle, and the
     Python packages around. Needs neither torch nor a GPU.
 

@@ -3,6 +3,8 @@
 import importlib
 import importlib.metadata
 import inspect
+import subprocess
+import sys
 
 import pytest
 import tilewise.compat  # noqa: F401  (makes the modules importable)
@@ -133,6 +135,12 @@ def test_extension(name, count):
 def test_names(module, names):
     for name in names.split():
         find(module, name)
+
+
+def test_the_package_brings_its_interface():
+    """Callers write flash_attn.flash_attn_interface.x after `import flash_attn` alone."""
+    code = "import tilewise.compat, flash_attn; flash_attn.flash_attn_interface._flash_attn_forward"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_versions():

@@ -6,6 +6,7 @@ from .. import _native
 from .._arrays import library_of
 from .._options import ATTENTION, fields_of
 from .._torch import place
+from ..torch_autograd import is_traced
 from ._arguments import round_up
 
 
@@ -18,8 +19,8 @@ def backward(inputs, results, gradients, options):
     grad_o, o, lse = results
     written = [torch.empty_like(x) if gradient is None else gradient for x, gradient in zip(inputs, gradients)]
     fields = fields_of({name: value for name, value in options.items() if name != "num_splits"}, ATTENTION, "backward")
-    if torch.compiler.is_compiling():
-        library_of(q)  # registers the op
+    library_of(q)  # registers the op, and brings torch in
+    if is_traced((grad_o, q, k, v)):
         computed = torch.ops.tilewise.attention_backward(grad_o, None, q, k, v, o, lse, **fields)
         return [to.copy_(gradient) for to, gradient in zip(written, computed)]
     grad_q, grad_k, grad_v = written

@@ -3,6 +3,8 @@
 An installed one is a few modules of imports and the metadata that pip reads; `pip uninstall flash-attn` removes it too.
 """
 
+from __future__ import annotations
+
 import base64
 import hashlib
 import importlib.metadata
@@ -22,23 +24,23 @@ class Distribution:
 
     name: str
     upstream_version: str
-    top_level: tuple
+    top_level: tuple[str, ...]
 
     @property
-    def version(self):
+    def version(self) -> str:
         return f"{self.upstream_version}+tilewise"
 
     @property
-    def folder(self):
+    def folder(self) -> Path:
         """Where its modules lie in this package."""
         return _MODULES / self.name.replace("-", "_")
 
     @property
-    def info(self):
+    def info(self) -> str:
         """Name of its metadata's folder."""
         return f"{self.name.replace('-', '_')}-{self.version}.dist-info"
 
-    def metadata(self):
+    def metadata(self) -> dict[str, str]:
         """File name -> text; RECORD, which lists the files of an installed one, is not among them."""
         summary = f"Tilewise under the name {self.name}"
         return {
@@ -49,7 +51,7 @@ class Distribution:
             "top_level.txt": "".join(f"{name}\n" for name in self.top_level),
         }
 
-    def files(self):
+    def files(self) -> dict[str, str]:
         """Path in a site directory -> text, RECORD included."""
         paths = sorted(self.folder.rglob("*.py"))
         files = {path.relative_to(self.folder).as_posix(): path.read_text() for path in paths}
@@ -124,7 +126,7 @@ def _obstacle(distribution, site):
     return _elsewhere(distribution, site) if site.resolve() in {Path(p).resolve() for p in sys.path} else None
 
 
-def install(site=None):
+def install(site: str | Path | None = None) -> list[Distribution]:
     """Writes both distributions into a site directory (default: this Python's); ours that are there are replaced. Returns those written.
 
     Raises CompatError, before anything is written, if a distribution or a file of others is in the way.
@@ -155,7 +157,7 @@ def _write(path, text):
         raise CompatError(f"{path}: cannot be written ({error.strerror}); --target DIR names another directory") from None
 
 
-def remove(site=None):
+def remove(site: str | Path | None = None) -> list[Distribution]:
     """Removes those of the distributions that are Tilewise's from a site directory; others stay. Returns those removed."""
     site = default_site() if site is None else Path(site)
     removed = []
@@ -181,7 +183,7 @@ def _delete(site, paths):
             folder.rmdir()
 
 
-def status(site=None):
+def status(site: str | Path | None = None) -> dict[str, tuple[str, str]]:
     """Name of each distribution -> (state, description): "absent", "installed", "outdated" (ours, of another version) or "foreign"."""
     site = default_site() if site is None else Path(site)
     return {distribution.name: _status(distribution, site) for distribution in DISTRIBUTIONS}

@@ -14,8 +14,11 @@ from ._arguments import (
     without_gradients,
 )
 from .fa2_ops import drawn_dropout, s_dmask
+from .operators import register
 
 VERSION = "2.8.3"
+
+register("flash_attn")
 
 
 def _attend(qkv, options, dropout_p, deterministic, return_attn_probs):

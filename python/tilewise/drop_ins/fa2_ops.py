@@ -35,7 +35,7 @@ def repeated_dropout(dropout_p, rng_state):
 
 def rng_state_of(options):
     """int64 (2), on the CPU: there the backward reads it without waiting for a GPU."""
-    return torch.tensor([options.get("dropout_seed", 0), options.get("dropout_offset", 0)], dtype=torch.int64)
+    return torch.tensor([options.get("dropout_seed", 0), options.get("dropout_offset", 0)], dtype=torch.int64, device="cpu")
 
 
 def s_dmask(q, k, options, wanted):

@@ -8,8 +8,11 @@ from ..attention import attention
 from ..cache import decode
 from ._arguments import cache_lengths, rotary_options, without_gradients
 from .fa3_ops import attention_options, check_metadata, no_parts, refuse_qv
+from .operators import register
 
 VERSION = "3.0.0"
+
+register("flash_attn_3")
 
 
 def _attend(qkv, options, deterministic, return_attn_probs):

@@ -110,7 +110,7 @@ def _flash_attn_forward(
     pack_gqa=None,
     sm_margin=0,
 ):
-    """Forward, of given keys or of a cache. Returns (o, lse, empty, empty)."""
+    """Forward, of given keys or of a cache. Returns (o, lse, empty, empty), with gradients where keys are given and `out_` is not."""
     refuse_qv(qv)
     check_metadata(scheduler_metadata)
     options = attention_options(
@@ -120,7 +120,10 @@ def _flash_attn_forward(
     options |= {"seqused_q": seqused_q}
     if k_new is None and kv_batch_idx is None:
         options |= {"cu_seqlens_k": cu_seqlens_k, "max_seqlen_k": max_seqlen_k, "seqused_k": seqused_k}
-        results = without_gradients(attention, q, k, v, return_lse=True, out=out_, **options)
+        if out_ is None and page_table is None:
+            results = attention(q, k, v, return_lse=True, **options)
+        else:
+            results = without_gradients(attention, q, k, v, return_lse=True, out=out_, **options)
     else:
         options |= rotary_options(rotary_cos, rotary_sin, rotary_interleaved, seqlens_rotary)
         options |= {"cache_seqlens": cache_lengths(seqused_k, q, cu_seqlens_q), "cache_batch_idx": kv_batch_idx}
@@ -151,15 +154,15 @@ def _flash_attn_backward(
     dk=None,
     dv=None,
     softmax_scale=None,
-    causal=False,
+    is_causal=False,
     window_size_left=-1,
     window_size_right=-1,
     softcap=0.0,
     deterministic=False,
     sm_margin=0,
 ):
-    """Writes dq, dk, dv where they are given, and returns (dq, dk, dv, row sums of dout * out)."""
-    options = score_options(softmax_scale, causal, (window_size_left, window_size_right), softcap)
+    """Writes dq, dk, dv; returns the row sums of dout * out."""
+    options = score_options(softmax_scale, is_causal, (window_size_left, window_size_right), softcap)
     options |= {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k, "seqused_q": sequed_q, "seqused_k": sequed_k}
     options |= {"max_seqlen_q": max_seqlen_q, "max_seqlen_k": max_seqlen_k, "deterministic": bool(deterministic)}
-    return tuple(backward_and_row_sums((q, k, v), (dout, out, softmax_lse), (dq, dk, dv), options))
+    return backward_and_row_sums((q, k, v), (dout, out, softmax_lse), (dq, dk, dv), options)[-1]

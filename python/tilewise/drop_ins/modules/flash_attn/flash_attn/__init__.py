@@ -2,7 +2,9 @@
 
 from pkgutil import extend_path
 
-from tilewise.drop_ins.fa2 import (
+from tilewise.drop_ins.fa2 import VERSION as __version__
+
+from .flash_attn_interface import (
     flash_attn_func,
     flash_attn_kvpacked_func,
     flash_attn_qkvpacked_func,
@@ -11,6 +13,5 @@ from tilewise.drop_ins.fa2 import (
     flash_attn_varlen_qkvpacked_func,
     flash_attn_with_kvcache,
 )
-from tilewise.drop_ins.fa2 import VERSION as __version__
 
 __path__ = extend_path(__path__, __name__)  # flash_attn.cute is a distribution of its own
