@@ -21,7 +21,7 @@ def is_traced(tensors):
     if _compiles() or _num_modes() > 0 or _transform() is not None or _jit_state() is not None:
         return True
     for x in tensors:
-        if type(x) not in _PLAIN and isinstance(x, torch.Tensor):
+        if type(x) is not torch.Tensor and isinstance(x, torch.Tensor) and type(x) not in _PLAIN:
             return True
     return False
 

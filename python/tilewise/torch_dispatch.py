@@ -10,6 +10,7 @@ _ops = torch.ops.tilewise
 _NUMBERS = (int, float, str, torch.SymInt, torch.SymFloat)
 _compiles = torch.compiler.is_compiling
 _autocasts = torch._C._is_any_autocast_enabled
+_records = torch.is_grad_enabled
 _transform = torch._C._functorch.peek_interpreter_stack
 
 
@@ -32,7 +33,7 @@ def is_needed(tensors, fields):
     """Whether a call must go through this module. Every call pays for the answer."""
     if is_traced(tensors) or _autocasts() or forward_ad._current_level >= 0:
         return True
-    if not torch.is_grad_enabled():
+    if not _records():
         return False
     for x in tensors:
         if x is not None and getattr(x, "requires_grad", False):
