@@ -183,7 +183,7 @@ def run_python_tests(build_dir, jobs):
         wheel = build_wheel(build_dir, Path(folder), jobs)
         say(f"  {'passed' if wheel else 'FAILED'}  wheel {wheel.name if wheel else ''}")
         report = Path(folder) / "report.xml"
-        environment = {**os.environ, "PYTHONPATH": str(build_dir / "python"), "PYTHONDONTWRITEBYTECODE": "1"}
+        environment = {**os.environ, "PYTHONPATH": str((build_dir / "python").resolve()), "PYTHONDONTWRITEBYTECODE": "1"}
         if wheel:
             environment["TILEWISE_WHEEL"] = str(wheel)
         command = [str(python), "-m", "pytest", "--durations=5", "-rs", f"--junit-xml={report}"]

@@ -6,6 +6,7 @@ from pathlib import Path
 
 DOCS = Path(__file__).parents[2] / "docs"
 NEEDS_GPU = "# needs a GPU"
+NEEDS_KERNELS = "# needs kernels for GPUs"
 _FENCE = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
@@ -23,6 +24,10 @@ class Block:
     @property
     def needs_gpu(self):
         return self.code.startswith(NEEDS_GPU)
+
+    @property
+    def needs_kernels(self):
+        return self.code.startswith(NEEDS_KERNELS)
 
     def run(self, names):
         """Runs it on `names`; a traceback has the lines of the page."""

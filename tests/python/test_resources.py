@@ -13,6 +13,8 @@ import tilewise
 import torch
 from tilewise import _native
 
+CAPACITY = 1024  # plans that the module keeps
+
 
 def resident_bytes():
     with open("/proc/self/statm") as file:
@@ -60,14 +62,14 @@ def test_plans_are_cached(rng):
     tilewise.attention(*(x.copy() for x in tensors))
     assert _native.num_cached_plans() == before
     tilewise.attention(*tensors, causal=True)
-    assert _native.num_cached_plans() == before + 1
+    assert _native.num_cached_plans() == min(before + 1, CAPACITY)  # other tests of the process may have filled it
 
 
 def test_cache_is_bounded():
     for seqlen in range(1, 1200):
         q = tilewise.spec((1, seqlen, 1, 8), "float32")
         tilewise.explain(q, q, q, device="cpu")
-    assert _native.num_cached_plans() <= 1024
+    assert _native.num_cached_plans() <= CAPACITY
 
 
 def test_plans_differ_where_calls_do(rng):

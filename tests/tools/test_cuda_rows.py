@@ -11,7 +11,7 @@ SCRIPT = """cmake_minimum_required(VERSION 3.22)
 project(rows LANGUAGES NONE)
 include("{root}/cmake/TilewiseCudaRows.cmake")
 add_custom_target(all_rows)
-tilewise_add_cuda_rows(all_rows "{folder}/sm80")
+tilewise_add_cuda_rows(all_rows "{folder}/sm80" "--generate-code=arch=compute_90a,code=[sm_90a]")
 get_target_property(sources all_rows SOURCES)
 message("${{sources}}")
 """
