@@ -57,7 +57,7 @@ def seed(q):
 
 
 def outputs(q, v, fields, return_lse, out):
-    is_plain = out is None and not return_lse and "seqused_q" not in fields
+    is_plain = out is None and not return_lse and "seqused_q" not in fields and type(v) is type(q)
     if is_plain and q.dim() in (3, 4) and v.dim() > 0 and q.size(-1) == v.size(-1):
         return torch.empty_like(q), None  # the common call, without tuples of sizes
     shape, lse_shape = output_shapes(q, v)

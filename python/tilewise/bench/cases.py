@@ -1,114 +1,161 @@
-"""What is measured: cases, their FLOPs and bytes, and their inputs."""
+"""What is timed: one case is one call with its sizes, and how much it computes and reads; `cases_of` makes the grid
+of a run.
+
+The grid is the field's: batch * seqlen = tokens (16k) and heads * head_dim = hidden (2048). So are the FLOPs, those
+of the benchmark in FlashAttention's repository (benchmarks/benchmark_flash_attention.py) and of the tables in its
+papers:
+
+    forward    4 * seqlen_q * seqlen_k * head_dim * heads * batch, half of it if causal
+    backward   2.5 times that: five products for the two of the forward
+
+With a window the visible pairs of query and key are counted one by one; a ragged batch is the sum over its sequences.
+"""
 
 from __future__ import annotations
 
-import dataclasses
 import random
+from collections import Counter
+from dataclasses import dataclass, replace
 
-import torch
+OPERATIONS = ("forward", "backward", "decode", "ragged")
+DTYPE_BYTES = {"bf16": 2, "fp16": 2, "fp32": 4}
+MAX_HEAD_DIM = 256  # of the library
+BACKWARD_FACTOR = 2.5
+MOST_CACHED_ROWS = 2**20  # of a decode in the grid that nobody asked for: 4 GB with 8 key heads of 128 in 16 bits
 
-OPS = ("forward", "backward", "decode", "ragged")
-DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
-ROTATED_BYTES = 256 * 2**20
-MAX_HEAD_DIM = 256
 
-
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Case:
+    """One call. `seqlen` is the number of keys of each sequence, the longest one of a ragged batch; a decode has one
+    query a sequence."""
+
     op: str
+    dtype: str
     head_dim: int
-    seqlen: int
-    batch: int
     heads: int
     heads_kv: int
+    batch: int
+    seqlen: int
     causal: bool = False
-    window: int | None = None
-    dtype: str = "bf16"
-    device: str = "cpu"
+    window: tuple[int, int] | None = None  # keys before and after a query's own; -1 is unlimited
+    lengths: tuple[int, ...] | None = None  # of a ragged batch
 
     @property
-    def name(self):
-        mask = ("causal" if self.causal else "full") + (f" w{self.window}" if self.window is not None else "")
-        heads = f"h{self.heads}" + (f"/{self.heads_kv}" if self.heads_kv != self.heads else "")
-        return f"{self.op} d{self.head_dim} {mask} s{self.seqlen} b{self.batch} {heads} {self.dtype}"
+    def name(self) -> str:
+        """What `--only` looks at."""
+        mask = "causal" if self.causal else "full"
+        heads = f"h{self.heads}" if self.heads == self.heads_kv else f"h{self.heads}/{self.heads_kv}"
+        window = "" if self.window is None else f" w{self.window[0]},{self.window[1]}"
+        kind = f"kv{self.seqlen}" if self.op == "decode" else f"{mask} s{self.seqlen}"
+        return f"{self.op} {self.dtype} d{self.head_dim} {kind} b{self.batch} {heads}{window}"
 
     @property
-    def lengths(self):
-        """Lengths of the sequences; ragged: between a quarter of seqlen and seqlen, the first of them seqlen."""
-        if self.op != "ragged":
-            return [self.seqlen] * self.batch
-        draw = random.Random(self.seqlen)
-        return [self.seqlen] + [draw.randint(max(1, self.seqlen // 4), self.seqlen) for _ in range(self.batch - 1)]
+    def group(self) -> int:
+        """Query heads of one key head."""
+        return self.heads // self.heads_kv
+
+    @property
+    def sequences(self) -> tuple[tuple[int, int], ...]:
+        """(queries, keys) of each sequence."""
+        if self.lengths is not None:
+            return tuple((n, n) for n in self.lengths)
+        return ((1 if self.op == "decode" else self.seqlen, self.seqlen),) * self.batch
+
+    @property
+    def flops(self) -> float:
+        pairs = sum(
+            count * visible_pairs(*lengths, self.causal, self.window)
+            for lengths, count in Counter(self.sequences).items()
+        )
+        return 4 * pairs * self.head_dim * self.heads * (BACKWARD_FACTOR if self.op == "backward" else 1)
+
+    @property
+    def cache_bytes(self) -> int:
+        """All keys and values of a decode."""
+        return 2 * self.batch * self.seqlen * self.heads_kv * self.head_dim * DTYPE_BYTES[self.dtype]
+
+    @property
+    def kv_bytes(self) -> int:
+        """What a decode has to read: every key and value that is visible, once."""
+        seen = self.seqlen if self.window is None or self.window[0] < 0 else min(self.seqlen, self.window[0] + 1)
+        return self.cache_bytes // self.seqlen * seen
 
 
-def visible_pairs(rows, keys, causal, window):
-    """(query, key) pairs of one head; causal without a window is the field's round half. The diagonal ends at the last key."""
+def visible_pairs(seqlen_q: int, seqlen_k: int, causal: bool, window: tuple[int, int] | None) -> float:
+    """Pairs of a query and a key that count as work; the field's half if causal without a window."""
     if window is None:
-        return rows * keys / 2 if causal else rows * keys
-    shift = keys - rows
-    last = (lambda i: i + shift) if causal else (lambda i: min(keys - 1, i + shift + window))
-    return sum(max(0, last(i) - max(0, i + shift - window) + 1) for i in range(rows))
+        return seqlen_q * seqlen_k / (2 if causal else 1)
+    left, right = window
+    last = seqlen_k - 1
+    offset = seqlen_k - seqlen_q
+    pairs = 0
+    for i in range(offset, seqlen_k):
+        begin = 0 if left < 0 else max(0, i - left)
+        end = last if right < 0 else min(last, i + right)
+        pairs += max(0, end - begin + 1)
+    return pairs
 
 
-def flops_of(case):
-    """4 * heads * pairs * head_dim for each sequence; 2.5 times that backward (five products for two)."""
-    rows = [1 if case.op == "decode" else n for n in case.lengths]
-    pairs = sum(visible_pairs(r, n, case.causal, case.window) for r, n in zip(rows, case.lengths))
-    return 4 * case.heads * pairs * case.head_dim * (2.5 if case.op == "backward" else 1)
+@dataclass(frozen=True)
+class Grid:
+    """The sizes of one operation's cases."""
+
+    head_dims: tuple[int, ...]
+    seqlens: tuple[int, ...]
+    hidden: int
+    gqa: int
+    tokens: int = 0
+    batches: tuple[int, ...] = ()  # of decode
+    causal: tuple[bool, ...] = (False, True)
 
 
-def bytes_of(case):
-    """Bytes that one decode must read: the visible keys and values."""
-    seen = case.seqlen if case.window is None else min(case.seqlen, case.window + 1)
-    return 2 * case.batch * seen * case.heads_kv * case.head_dim * DTYPES[case.dtype].itemsize
+def default_grid(op: str, device: str, quick: bool) -> Grid:
+    """The sizes that nobody has to ask for; the CPU's are small."""
+    cuda = device == "cuda"
+    if op == "decode":
+        lengths = (1024, 4096, 16384, 65536, 131072) if cuda else (1024, 4096)
+        grid = Grid(
+            (128,) if cuda else (64,), lengths, 4096 if cuda else 512, 4, batches=(1, 16, 64) if cuda else (1, 4)
+        )
+        return replace(grid, seqlens=lengths[::2], batches=grid.batches[:2]) if quick else grid
+    lengths = (512, 1024, 2048, 4096, 8192, 16384) if cuda else (256, 512, 1024, 2048)
+    grid = Grid((64, 128, 256) if cuda else (64, 128), lengths, 2048 if cuda else 512, 1, 16384 if cuda else 2048)
+    if op == "ragged":
+        grid = replace(grid, head_dims=grid.head_dims[:2], seqlens=lengths[:-1])
+    return replace(grid, head_dims=(128,) if cuda else (64,), seqlens=lengths[1::2]) if quick else grid
 
 
-def cases_of(options):
-    """The grid of the options. The batch is tokens / seqlen, the heads are hidden / head_dim; a decode has no causal twin."""
-    masks = {"both": (False, True), "yes": (True,), "no": (False,)}[options.causal]
+def cases_of(op: str, grid: Grid, dtype: str, window: tuple[int, int] | None, whole: bool = True) -> list[Case]:
+    """The cases of one operation. Unless `whole`, a decode whose cache has more than MOST_CACHED_ROWS rows is left out.
+
+    Raises ValueError if `hidden` is too small for one group of heads.
+    """
     cases = []
-    for op in options.ops:
-        for d in options.head_dims:
-            heads = max(1, options.hidden // d)
-            fewer = options.heads_kv or (max(1, heads // 4) if op == "decode" and heads % 4 == 0 else heads)
-            for causal in (False,) if op == "decode" else masks:
-                for s in options.seqlens:
-                    shape = (op, d, s, max(1, options.tokens // s), heads, fewer)
-                    cases.append(Case(*shape, causal, options.window, options.dtype, options.device))
+    for head_dim in grid.head_dims:
+        heads_kv = grid.hidden // (head_dim * grid.gqa)
+        if heads_kv < 1:
+            raise ValueError(
+                f"--hidden: {grid.hidden} has no room for {grid.gqa} heads of {head_dim}; "
+                f"at least {head_dim * grid.gqa} is needed"
+            )
+        shape = {"dtype": dtype, "head_dim": head_dim, "heads": heads_kv * grid.gqa, "heads_kv": heads_kv}
+        if op == "decode":
+            sizes = [(b, n) for b in grid.batches for n in grid.seqlens if whole or b * n <= MOST_CACHED_ROWS]
+            cases += [Case(op, batch=b, seqlen=n, window=window and (window[0], 0), **shape) for b, n in sizes]
+            continue
+        for causal in grid.causal:
+            seen = window and (window[0], 0 if causal else window[1])
+            for seqlen in grid.seqlens:
+                lengths = ragged_lengths(seqlen, grid.tokens) if op == "ragged" else None
+                batch = len(lengths) if lengths else max(1, grid.tokens // seqlen)
+                cases.append(Case(op, batch=batch, seqlen=seqlen, causal=causal, window=seen, lengths=lengths, **shape))
     return cases
 
 
-@dataclasses.dataclass
-class Inputs:
-    """q, k and v as (batch, seqlen, heads, head_dim), ragged (total, heads, head_dim); caches: more (k, v) to rotate through."""
-
-    q: torch.Tensor
-    k: torch.Tensor
-    v: torch.Tensor
-    grad_o: torch.Tensor | None = None
-    cu_seqlens: torch.Tensor | None = None
-    caches: list = dataclasses.field(default_factory=list)
-
-
-def inputs_of(case, rotate=False):
-    """Normal random numbers of a fixed seed."""
-    generator = torch.Generator(case.device).manual_seed(7)
-
-    def normal(*shape):
-        return torch.randn(*shape, device=case.device, generator=generator).to(DTYPES[case.dtype])
-
-    rows = (sum(case.lengths),) if case.op == "ragged" else (case.batch, case.seqlen)
-    keys = (*rows, case.heads_kv, case.head_dim)
-    queries = (case.batch, 1) if case.op == "decode" else rows
-    made = Inputs(normal(*queries, case.heads, case.head_dim), normal(*keys), normal(*keys))
-    if case.op == "backward":
-        made.grad_o = normal(*made.q.shape)
-        for x in (made.q, made.k, made.v):
-            x.requires_grad_()
-    if case.op == "ragged":
-        starts = torch.tensor([0, *case.lengths]).cumsum(0)
-        made.cu_seqlens = starts.to(case.device, torch.int32)
-    if case.op == "decode":
-        sets = -(-ROTATED_BYTES // (2 * made.k.nbytes)) if rotate else 1
-        made.caches = [(made.k, made.v)] + [(normal(*keys), normal(*keys)) for _ in range(sets - 1)]
-    return made
+def ragged_lengths(longest: int, tokens: int) -> tuple[int, ...]:
+    """Lengths of a ragged batch, the first of them `longest`, the others from 1 to `longest`, all as likely; `tokens`
+    in all."""
+    draw, lengths = random.Random(longest), [min(longest, tokens)]
+    while (left := tokens - sum(lengths)) > 0:
+        lengths.append(min(left, draw.randint(1, longest)))
+    return tuple(lengths)
