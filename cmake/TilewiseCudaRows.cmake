@@ -1,18 +1,26 @@
-# The kernels of a family: each line of <folder>/kernels.inc becomes one generated source in the build tree.
+# The kernels of a family: the lines of <folder>/kernels.inc become generated sources in the build tree.
 
-# Adds to `target` a source for every line TILEWISE_<FOLDER>_<KIND>(name, arguments...) of <folder>/kernels.inc, from the
-# template <folder>/<kind>_row.cu.in, in which @NAME@ and @ARGS@ are replaced. One kernel a source: the rows compile side
-# by side, and a change of one row compiles one source. `target_flags`: nvcc's options that say which GPUs it is for. A kind without a template has no rows.
+# Adds to `target` the kernel of every line TILEWISE_<FOLDER>_<KIND>(name, arguments...) of <folder>/kernels.inc, from the
+# template <folder>/<kind>_row.cu.in, in which @NAME@ and @ARGS@ are replaced. A kind without a template has no kernels.
+# `target_flags`: nvcc's options that say which GPUs they are for.
+#
+# One kernel a source: they compile side by side, and a change of one row compiles one source. With PAIRED, kernels whose
+# names differ only in bf16 and f16 share a source: the headers take most of the time of a small kernel. LIST names another list of the folder.
 function(tilewise_add_cuda_rows target folder target_flags)
+    cmake_parse_arguments(PARSE_ARGV 3 option "PAIRED" "LIST" "")
     get_filename_component(family "${folder}" NAME)
     string(TOUPPER "TILEWISE_${family}_" prefix)
     set(list_file "${folder}/kernels.inc")
+    if(option_LIST)
+        set(list_file "${folder}/${option_LIST}")
+    endif()
     if(NOT EXISTS "${list_file}")
         return()
     endif()
     set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${list_file}")
     file(STRINGS "${list_file}" rows REGEX "^[ \t]*${prefix}")
     set(names)
+    set(units)
     foreach(row IN LISTS rows)
         if(NOT row MATCHES "^[ \t]*${prefix}([A-Z0-9_]+)\\(([a-z0-9_]+), *(.+)\\)[ \t]*(//.*)?$")
             message(FATAL_ERROR "${list_file}: \"${row}\" is no row; allowed is ${prefix}<KIND>(name, arguments) on one line")
@@ -26,10 +34,22 @@ function(tilewise_add_cuda_rows target folder target_flags)
         list(APPEND names "${NAME}")
         set(template "${folder}/${kind}_row.cu.in")
         if(EXISTS "${template}")
-            set(generated "${CMAKE_CURRENT_BINARY_DIR}/${family}/${NAME}.cu")
-            configure_file("${template}" "${generated}" @ONLY)
-            target_sources(${target} PRIVATE "${generated}")
-            set_source_files_properties("${generated}" PROPERTIES COMPILE_OPTIONS "${target_flags}")
+            set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${template}")
+            set(unit "${NAME}")
+            if(option_PAIRED)
+                string(REGEX REPLACE "_b?f16_" "_" unit "${NAME}")
+            endif()
+            list(APPEND units "${unit}")
+            file(READ "${template}" text)
+            string(CONFIGURE "${text}" text @ONLY)
+            string(APPEND text_of_${unit} "${text}")
         endif()
+    endforeach()
+    list(REMOVE_DUPLICATES units)
+    foreach(unit IN LISTS units)
+        set(generated "${CMAKE_CURRENT_BINARY_DIR}/${family}/${unit}.cu")
+        file(CONFIGURE OUTPUT "${generated}" CONTENT "${text_of_${unit}}" @ONLY)  # written only if it changed
+        target_sources(${target} PRIVATE "${generated}")
+        set_source_files_properties("${generated}" PROPERTIES COMPILE_OPTIONS "${target_flags}")
     endforeach()
 endfunction()

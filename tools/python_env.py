@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Virtual environments for building the wheel and for testing the package: name -> build/python-env-NAME, made when its requirements change.
 
-usage: tools/python_env.py wheel|test        prints the path of the environment's Python
+usage: tools/python_env.py wheel|test...        prints the path of each environment's Python
 """
 
 import argparse
@@ -35,9 +35,10 @@ def prepare(name, folder=None):
 
 
 def main():
-    parser = argparse.ArgumentParser(description="Makes an environment and prints the path of its Python.")
-    parser.add_argument("name", choices=sorted(REQUIREMENTS))
-    print(prepare(parser.parse_args().name))
+    parser = argparse.ArgumentParser(description="Makes environments and prints the paths of their Pythons.")
+    parser.add_argument("name", nargs="+", choices=sorted(REQUIREMENTS))
+    for name in parser.parse_args().name:
+        print(prepare(name))
 
 
 if __name__ == "__main__":

@@ -48,8 +48,8 @@ def build_of(*units, sass=("80",), missing=(), library_bytes=2_000_000):
     return Build("13.0.88", list(sass), list(units), list(missing), library_bytes)
 
 
-def listed(*names):
-    return "".join(f"| `{name}` | 1 |\n" for name in names)
+def listed(*names, seconds="0.0"):
+    return "".join(f"| `{name}` | 1 | 0 | 0 | {seconds} | 200 |\n" for name in names)
 
 
 class Logs(unittest.TestCase):
@@ -100,6 +100,21 @@ class Budget(unittest.TestCase):
         units = [parse_log(f"a{n}", CLEAN.replace("12.50", "50.00")) for n in range(13)]
         self.assertIn("325 s", self.failing(build_of(*units), listed(ROW_A))["family_budget"][0])
         self.assertNotIn("family_budget", self.failing(build_of(*units, sass=("80", "90a")), listed(ROW_A)))
+
+    def test_families_are_counted_apart(self):
+        units = [parse_log(f"{family}_{n}", CLEAN.replace("12.50", "50.00")) for family in ("sm80", "f32") for n in range(12)]
+        self.assertNotIn("family_budget", self.failing(build_of(*units), listed(ROW_A)))
+        units.append(parse_log("sm80_slow", CLEAN.replace("12.50", "50.00")))
+        self.assertIn("sm80_: 325 s", self.failing(build_of(*units), listed(ROW_A))["family_budget"][0])
+
+    def test_a_slow_machine_may_take_longer(self):
+        """By as much as the units in the middle take longer than the table says, and twice at most."""
+        units = [parse_log(f"a{n}", CLEAN.replace("12.50", "60.00")) for n in range(13)]
+        for seconds, is_over in (("60.0", True), ("40.0", False), ("100.0", True), ("1.0", False)):
+            table = listed(ROW_A, seconds=seconds)
+            self.assertEqual("family_budget" in self.failing(build_of(*units), table), is_over, seconds)
+        units += [parse_log(f"b{n}", CLEAN.replace("12.50", "60.00")) for n in range(13)]
+        self.assertIn("times 2.00", self.failing(build_of(*units), listed(ROW_A, seconds="1.0"))["family_budget"][0])
 
     def test_a_family_of_one_architecture_has_a_budget_of_its_own(self):
         units = [parse_log(f"sm90_fwd_{n}", CLEAN.replace("12.50", "50.00")) for n in range(13)]
