@@ -56,6 +56,24 @@ def test_cache():
         flash_attn.flash_attn_with_kvcache(q, k, v, num_splits=129)
 
 
+def test_arguments_by_their_own_names():
+    """Refusals of what lies below call arguments as the caller did."""
+    q, k, v = case()
+    pages = {"cache_seqlens": 3, "softmax_scale": 1.0}
+    table = torch.zeros(2, 1)
+    with pytest.raises(ValueError, match=r"^block_table: "):
+        flash_attn.flash_attn_with_kvcache(q, k, v, block_table=table, **pages)
+    with pytest.raises(ValueError, match=r"^page_table: "):
+        flash_attn_interface.flash_attn_with_kvcache(q, k, v, page_table=table, **pages)
+    for module in (flash_attn, flash_attn_interface):
+        with pytest.raises(ValueError, match=r"^cache_leftpad: "):
+            module.flash_attn_with_kvcache(q, k, v, cache_leftpad=torch.zeros(2), **pages)
+        with pytest.raises(ValueError, match=r"^softmax_scale: "):
+            module.flash_attn_func(q, k, v, softmax_scale=float("nan"))
+    with pytest.raises(ValueError, match=r"^attention_chunk: "):
+        flash_attn_interface.flash_attn_func(q, k, v, attention_chunk=-1)
+
+
 def test_third_generation():
     q, k, v = case()
     with pytest.raises(NotImplementedError, match="qv"):
@@ -69,7 +87,7 @@ def test_third_generation():
 def test_paged_keys_have_no_gradient():
     q, k, v = case()
     options = {"block_table": torch.zeros(1, 1, dtype=torch.int32)}
-    with pytest.raises(NotImplementedError, match="page_table"):
+    with pytest.raises(NotImplementedError, match="block_table"):
         flash_attn.flash_attn_varlen_func(q[0].requires_grad_(), k, v, CU[[0, 2]], CU[[0, 2]], 13, 13, **options)
     with pytest.raises(NotImplementedError, match="return_attn_probs"):
         flash_attn.flash_attn_varlen_func(q[0].detach(), k, v, CU[[0, 2]], CU[[0, 2]], 13, 13, 0.5, return_attn_probs=True, **options)

@@ -2,8 +2,6 @@
 
 import torch
 
-from ..attention import attention
-from ..cache import decode
 from ._arguments import (
     cache_lengths,
     dropout_probability,
@@ -13,7 +11,7 @@ from ._arguments import (
     split_options,
     without_gradients,
 )
-from .fa2_ops import drawn_dropout, s_dmask
+from .fa2_ops import attention, decode, drawn_dropout, s_dmask
 from .operators import register
 
 VERSION = "2.8.3"

@@ -1,9 +1,7 @@
 """flash_attn_2_cuda: the extension's functions, whose arguments are positional. Despite the name CPU tensors are served."""
 
-from ..cache import decode
 from ._arguments import ragged_options, rotary_options, score_options, split_options, without_gradients
-from ._gradients import backward_and_row_sums
-from .fa2_ops import clear_unused_rows, drawn_dropout, forward, repeated_dropout
+from .fa2_ops import backward_and_row_sums, clear_unused_rows, decode, drawn_dropout, forward, repeated_dropout
 
 
 def fwd(

@@ -4,10 +4,15 @@ state as values."""
 import torch
 
 from .._torch import seed
-from ..attention import attention
+from .. import attention, decode
+from . import _gradients
 from ._arguments import dropout_probability, ragged_options, score_options
-from ._gradients import backward_and_row_sums
+from ._names import FA2, named_as
 from ._probabilities import signed_probabilities
+
+attention = named_as(FA2, attention)
+decode = named_as(FA2, decode)
+backward_and_row_sums = named_as(FA2, _gradients.backward_and_row_sums)
 
 
 def drawn_dropout(q, dropout_p, generator=None):

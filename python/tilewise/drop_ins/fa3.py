@@ -4,10 +4,8 @@
 `q_descale`, `k_descale` and `v_descale` belong to 8-bit inputs, which are refused.
 """
 
-from ..attention import attention
-from ..cache import decode
 from ._arguments import cache_lengths, rotary_options, without_gradients
-from .fa3_ops import attention_options, check_metadata, no_parts, refuse_qv
+from .fa3_ops import attention, attention_options, check_metadata, decode, no_parts, refuse_qv
 from .operators import register
 
 VERSION = "3.0.0"

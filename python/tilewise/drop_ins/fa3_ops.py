@@ -2,11 +2,14 @@
 
 import torch
 
-from ..attention import attention
-from ..cache import decode
-from ..merging import merge
+from .. import attention, decode, merge
+from . import _gradients
 from ._arguments import cache_lengths, rotary_options, round_up, score_options, split_options, without_gradients
-from ._gradients import backward_and_row_sums
+from ._names import FA3, named_as
+
+attention = named_as(FA3, attention)
+decode = named_as(FA3, decode)
+backward_and_row_sums = named_as(FA3, _gradients.backward_and_row_sums)
 
 
 def attention_options(softmax_scale, causal, window_size, softcap, attention_chunk, num_splits=0):
