@@ -185,23 +185,6 @@ bool read_field(const Field& field, PyObject* value, Purpose purpose, Call* call
     return true;
 }
 
-bool read_keyword(PyObject* name, PyObject* value, Purpose purpose, Call* call) {
-    const FieldTable& table = table_of(*call);
-    PyObject* position = PyDict_GetItemWithError(table.index, name);
-    if (position == nullptr) {
-        if (PyErr_Occurred() == nullptr) PyErr_Format(PyExc_TypeError, "%S: no argument of this operation", name);
-        return false;
-    }
-    if (value == Py_None) return true;
-    const long index = PyLong_AsLong(position);
-    switch (index) {
-    case kDevice: call->device_name = value; return true;
-    case kAllocate: call->allocate = value; return true;
-    case kStream: call->stream = value; return true;
-    default: return read_field(table.fields[index], value, purpose, call);
-    }
-}
-
 // One number for what of a tensor is small.
 std::int64_t head_of(const tilewise_tensor& tensor, size_t position) {
     const auto address = reinterpret_cast<std::uintptr_t>(tensor.data);
@@ -235,6 +218,23 @@ void append_tensors(const Call& call, std::vector<std::int64_t>* key) {
 
 bool prepare_fields() { return prepare(&attention_table) && prepare(&combination_table); }
 
+bool read_argument(PyObject* name, PyObject* value, Purpose purpose, Call* call) {
+    const FieldTable& table = table_of(*call);
+    PyObject* position = PyDict_GetItemWithError(table.index, name);
+    if (position == nullptr) {
+        if (PyErr_Occurred() == nullptr) PyErr_Format(PyExc_TypeError, "%S: no argument of this operation", name);
+        return false;
+    }
+    if (value == Py_None) return true;
+    const long index = PyLong_AsLong(position);
+    switch (index) {
+    case kDevice: call->device_name = value; return true;
+    case kAllocate: call->allocate = value; return true;
+    case kStream: call->stream = value; return true;
+    default: return read_field(table.fields[index], value, purpose, call);
+    }
+}
+
 bool read_call(const Arguments& arguments, Purpose purpose, Call* call) {
     if (arguments.num_positional != 1) {
         PyErr_SetString(PyExc_TypeError, "op: the operation is the only positional argument");
@@ -247,12 +247,10 @@ bool read_call(const Arguments& arguments, Purpose purpose, Call* call) {
         return false;
     }
     call->op = static_cast<tilewise_op>(op);
-    call->attention.struct_size = sizeof call->attention;
-    call->combination.struct_size = sizeof call->combination;
     call->attention.mask.window_left = call->attention.mask.window_right = -1;
     const Py_ssize_t count = arguments.names != nullptr ? PyTuple_Size(arguments.names) : 0;
     for (Py_ssize_t i = 0; i < count; ++i) {
-        if (!read_keyword(PyTuple_GetItem(arguments.names, i), arguments.values[1 + i], purpose, call)) return false;
+        if (!read_argument(PyTuple_GetItem(arguments.names, i), arguments.values[1 + i], purpose, call)) return false;
     }
     tilewise_mask& mask = call->attention.mask;
     if ((mask.flags & TILEWISE_MASK_WINDOW) == 0) mask.window_left = mask.window_right = 0;

@@ -22,9 +22,13 @@ struct Call {
     std::vector<Ref> owners;
 
     PyObject* device_name = nullptr;  // borrowed: "cpu", "cuda:0", "recorded:h200"; null: where the tensors are
-    PyObject* allocate = nullptr;     // borrowed: callable (bytes) -> tensor, for a workspace on a GPU
+    PyObject* allocate = nullptr;     // borrowed: callable (bytes, GPU) -> tensor, for a workspace on a GPU
     PyObject* stream = nullptr;       // borrowed: address of a CUDA stream
 
+    Call() {
+        attention.struct_size = sizeof attention;
+        combination.struct_size = sizeof combination;
+    }
     const tilewise_options& options() const { return op == TILEWISE_COMBINE ? combination.options : attention.options; }
 };
 
@@ -40,6 +44,9 @@ bool prepare_fields();
 
 // None means "not given". False with an exception set.
 bool read_call(const Arguments& arguments, Purpose purpose, Call* call);
+
+// One argument of call->op, by the name of its field. The same.
+bool read_argument(PyObject* name, PyObject* value, Purpose purpose, Call* call);
 
 // All that a plan depends on, without the addresses: alignments, element types, shapes, strides and options. Appended to `key`.
 void append_key(const Call& call, std::vector<std::int64_t>* key);

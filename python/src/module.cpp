@@ -3,9 +3,11 @@
 //
 //   run(op, **fields) -> None       fields are named as in tilewise.h; allocate=, stream= for a GPU
 //   explain(op, **fields) -> (kernel, text, json, workspace_bytes); device= plans for another device
+//   attend(q, k, v, options) -> o   the common call of torch, see attend.hpp
 #include <exception>
 #include <new>
 
+#include "attend.hpp"
 #include "plans.hpp"
 #include "run.hpp"
 
@@ -32,6 +34,12 @@ PyObject* explain_entry(PyObject*, PyObject* const* values, Py_ssize_t count, Py
     return fenced([&] { return explain({values, count, names}); });
 }
 
+PyObject* attend_entry(PyObject*, PyObject* const* values, Py_ssize_t count) {
+    return fenced([&] { return attend(values, count); });
+}
+
+PyObject* is_plain_entry(PyObject*, PyObject* const* values, Py_ssize_t count) { return is_plain(values, count); }
+PyObject* bind_torch_entry(PyObject*, PyObject* arguments) { return bind_torch(arguments); }
 PyObject* version_entry(PyObject*, PyObject*) { return PyUnicode_FromString(tilewise_version()); }
 
 PyObject* kernels_entry(PyObject*, PyObject*) {
@@ -94,6 +102,12 @@ PyMethodDef methods[] = {
      "run(op, **fields): plan through the cache, and launch"},
     {"explain", as_method(explain_entry), METH_FASTCALL | METH_KEYWORDS,
      "explain(op, **fields) -> (kernel, text, json, workspace_bytes)"},
+    {"attend", as_method(attend_entry), METH_FASTCALL,
+     "attend(q, k, v, options) -> o, or None where the call is not a common one of torch"},
+    {"is_plain", as_method(is_plain_entry), METH_FASTCALL,
+     "is_plain(*values) -> whether torch need not know of a call with these"},
+    {"bind_torch", bind_torch_entry, METH_VARARGS,
+     "bind_torch(types, questions, is_grad_enabled, forward_ad, empty_like, allocate, fields)"},
     {"version", version_entry, METH_NOARGS, "version() -> str"},
     {"kernels", kernels_entry, METH_NOARGS, "kernels() -> list of JSON objects"},
     {"devices", devices_entry, METH_O, "devices(include_recorded) -> list of (name, JSON object)"},

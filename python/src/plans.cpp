@@ -31,6 +31,9 @@ constexpr size_t kCapacity = 1024;
 struct PlanTable {
     std::unordered_map<Key, std::shared_ptr<const Plan>, Hash> plans;
     std::deque<Key> order;
+    Key key;       // of the call at hand; keeps its memory from call to call
+    Key last_key;  // most calls are like the one before: one layer of a model after the other
+    std::shared_ptr<const Plan> last;
 };
 
 // Never destroyed: a daemon thread may still launch while the process ends.
@@ -49,12 +52,13 @@ const tilewise_device* device_of(const dlpack::Device& device) {
         if (cpu == nullptr) cpu = python::device_of("cpu");
         return cpu;
     }
+    const auto index = static_cast<size_t>(device.id);
+    if (index < kFastDevices && gpus[index] != nullptr) return gpus[index];
     char name[32];
     std::snprintf(name, sizeof name, "cuda:%d", static_cast<int>(device.id));
-    const auto index = static_cast<size_t>(device.id);
-    if (index >= kFastDevices) return python::device_of(name);
-    if (gpus[index] == nullptr) gpus[index] = python::device_of(name);
-    return gpus[index];
+    const tilewise_device* found = python::device_of(name);
+    if (index < kFastDevices) gpus[index] = found;
+    return found;
 }
 
 const tilewise_device* device_of(const Call& call) {
@@ -76,14 +80,20 @@ std::shared_ptr<const Plan> make_plan(const tilewise_device* device, const Call&
     return std::make_shared<const Plan>(plan);
 }
 
-void remember(Key key, const std::shared_ptr<const Plan>& plan) {
-    PlanTable& known = table();
+void remember(PlanTable& known, const Key& key, const std::shared_ptr<const Plan>& plan) {
     if (known.order.size() >= kCapacity) {
         known.plans.erase(known.order.front());
         known.order.pop_front();
     }
     known.order.push_back(key);
-    known.plans.emplace(std::move(key), plan);
+    known.plans.emplace(key, plan);
+}
+
+std::shared_ptr<const Plan> known_or_new(PlanTable& known, const tilewise_device* device, const Call& call) {
+    if (const auto found = known.plans.find(known.key); found != known.plans.end()) return found->second;
+    std::shared_ptr<const Plan> plan = make_plan(device, call);
+    if (plan != nullptr) remember(known, known.key, plan);
+    return plan;
 }
 
 }  // namespace
@@ -113,16 +123,18 @@ const tilewise_device* device_of(const char* name) {
 }
 
 std::shared_ptr<const Plan> plan_of(const Call& call) {
-    static Key key;  // keeps its memory from call to call
     const tilewise_device* device = device_of(call);
     if (device == nullptr) return nullptr;
-    key.clear();
-    key.push_back(static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(device)));
-    append_key(call, &key);
     PlanTable& known = table();
-    if (const auto found = known.plans.find(key); found != known.plans.end()) return found->second;
-    std::shared_ptr<const Plan> plan = make_plan(device, call);
-    if (plan != nullptr) remember(key, plan);
+    known.key.clear();
+    known.key.push_back(static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(device)));
+    append_key(call, &known.key);
+    if (known.last != nullptr && known.key == known.last_key) return known.last;
+    std::shared_ptr<const Plan> plan = known_or_new(known, device, call);
+    if (plan != nullptr) {
+        known.last_key.swap(known.key);
+        known.last = plan;
+    }
     return plan;
 }
 

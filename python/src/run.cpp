@@ -25,7 +25,7 @@ struct Site {
     Ref device_memory;  // the caller's allocator orders its reuse after this launch, on the same stream
 };
 
-tilewise_status launch(const Plan& plan, const Call& call, const Site& site) {
+tilewise_status launch_at(const Site& site, const Plan& plan, const Call& call) {
     if (call.op == TILEWISE_COMBINE)
         return tilewise_launch_combine(plan.c(), &call.combination, site.workspace, site.workspace_bytes, site.stream);
     return tilewise_launch(plan.c(), &call.attention, site.workspace, site.workspace_bytes, site.stream);
@@ -46,7 +46,8 @@ bool take_device_memory(size_t bytes, const Call& call, Site* site) {
                      bytes);
         return false;
     }
-    site->device_memory = Ref(PyObject_CallFunction(call.allocate, "n", static_cast<Py_ssize_t>(bytes)));
+    site->device_memory = Ref(
+        PyObject_CallFunction(call.allocate, "ni", static_cast<Py_ssize_t>(bytes), static_cast<int>(call.device.id)));
     TensorSource source;
     if (!site->device_memory || !read_tensor("allocate", site->device_memory.get(), Purpose::kLaunch, &source))
         return false;
@@ -77,7 +78,7 @@ bool launch_on_cpu(const Plan& plan, const Call& call) {
     if (plan.workspace_bytes() > 0 && !take_host_memory(plan.workspace_bytes(), &site)) return false;
     tilewise_status status;
     Py_BEGIN_ALLOW_THREADS;
-    status = launch(plan, call, site);
+    status = launch_at(site, plan, call);
     Py_END_ALLOW_THREADS;
     return raise(status);
 }
@@ -87,21 +88,20 @@ bool launch_on_gpu(const Plan& plan, const Call& call) {
     Site site;
     if (!find_stream(call, &site)) return false;
     if (plan.workspace_bytes() > 0 && !take_device_memory(plan.workspace_bytes(), call, &site)) return false;
-    return raise(launch(plan, call, site));
-}
-
-bool plan_and_launch(const Arguments& arguments, Call* call) {
-    if (!read_call(arguments, Purpose::kLaunch, call)) return false;
-    const std::shared_ptr<const Plan> plan = plan_of(*call);
-    if (plan == nullptr) return false;
-    return call->device.type == dlpack::kCpu ? launch_on_cpu(*plan, *call) : launch_on_gpu(*plan, *call);
+    return raise(launch_at(site, plan, call));
 }
 
 }  // namespace
 
+bool launch(const Call& call) {
+    const std::shared_ptr<const Plan> plan = plan_of(call);
+    if (plan == nullptr) return false;
+    return call.device.type == dlpack::kCpu ? launch_on_cpu(*plan, call) : launch_on_gpu(*plan, call);
+}
+
 PyObject* run(const Arguments& arguments) {
     Call call;
-    if (plan_and_launch(arguments, &call)) Py_RETURN_NONE;
+    if (read_call(arguments, Purpose::kLaunch, &call) && launch(call)) Py_RETURN_NONE;
     rename_arguments(call.op);
     return nullptr;
 }

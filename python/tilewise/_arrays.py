@@ -58,6 +58,9 @@ class Numpy:
         o = self.finish(o) if out is None else out
         return o if lse is None else (o, self.finish(lse))
 
+    def attend(self, *_):
+        return None  # torch's short cut
+
     def attention(self, tensors, fields, return_lse, out):
         q, k, v = tensors
         if fields.get("dropout_p") and "dropout_seed" not in fields:
@@ -116,7 +119,7 @@ class Cupy(Numpy):
 
     def place(self):
         stream = self.numpy.cuda.get_current_stream()
-        return {"stream": stream.ptr, "allocate": lambda size: self.numpy.empty(size, "uint8")}
+        return {"stream": stream.ptr, "allocate": lambda size, _: self.numpy.empty(size, "uint8")}
 
 
 _known: dict[type, object] = {}  # the library of each type of array

@@ -27,18 +27,16 @@ def empty_lse(q, shape):
 
 def place(q):
     """Arguments of a launch that say where it runs; torch >= 2.10 tells its stream through the exchange table."""
-    if not q.is_cuda:
-        return {}
-    device = q.device
-
-    def allocate(size):
-        return torch.empty(size, dtype=torch.uint8, device=device)
-
-    if _HAS_TABLE:
-        return {"allocate": allocate}
-    return {"allocate": allocate, "stream": torch._C._cuda_getCurrentRawStream(device.index)}
+    if _HAS_TABLE or not q.is_cuda:
+        return _PLACE
+    return {**_PLACE, "stream": torch._C._cuda_getCurrentRawStream(q.device.index)}
 
 
+def allocate(size, index):
+    return torch.empty(size, dtype=torch.uint8, device=torch.device("cuda", index))
+
+
+_PLACE = {"allocate": allocate}
 _HAS_TABLE = hasattr(torch.Tensor, "__dlpack_c_exchange_api__")
 
 
@@ -57,9 +55,6 @@ def seed(q):
 
 
 def outputs(q, v, fields, return_lse, out):
-    is_plain = out is None and not return_lse and "seqused_q" not in fields and type(v) is type(q)
-    if is_plain and q.dim() in (3, 4) and v.dim() > 0 and q.size(-1) == v.size(-1):
-        return torch.empty_like(q), None  # the common call, without tuples of sizes
     shape, lse_shape = output_shapes(q, v)
     o = empty_like(q, shape) if out is None else out
     if out is None and "seqused_q" in fields:
@@ -81,6 +76,7 @@ class Torch:
         from . import torch_dispatch  # which needs this module
 
         self.dispatch = torch_dispatch
+        self.attend = torch_dispatch.attend
 
     def stack(self, arrays):
         return torch.stack(arrays)

@@ -97,6 +97,10 @@ def attention(
     array([0. , 0.5, 1. ], dtype=float32)
     """
     library = library_of(q)
+    if out is None and not return_lse:
+        o = library.attend(q, k, v, options)
+        if o is not None:
+            return o
     fields = fields_of(options, ATTENTION, "attention")
     return library.attention((q, k, v), fields, return_lse, out)
 

@@ -9,11 +9,12 @@ import torch
 from . import torch_ops
 
 _ops = torch.ops.tilewise
-_PLAIN = (torch.Tensor, torch.nn.Parameter)
 _compiles = torch.compiler.is_compiling
 _num_modes = torch._C._len_torch_dispatch_stack
 _transform = torch._C._functorch.peek_interpreter_stack
 _jit_state = torch._C._get_tracing_state
+PLAIN_TYPES = (torch.Tensor, torch.nn.Parameter)
+QUESTIONS = (_num_modes, _transform, _jit_state)  # of what traces, besides torch.compile
 
 
 def is_traced(tensors):
@@ -21,7 +22,7 @@ def is_traced(tensors):
     if _compiles() or _num_modes() > 0 or _transform() is not None or _jit_state() is not None:
         return True
     for x in tensors:
-        if type(x) is not torch.Tensor and isinstance(x, torch.Tensor) and type(x) not in _PLAIN:
+        if type(x) is not torch.Tensor and isinstance(x, torch.Tensor) and type(x) not in PLAIN_TYPES:
             return True
     return False
 

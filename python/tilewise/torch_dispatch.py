@@ -3,14 +3,14 @@
 import torch
 from torch.autograd import forward_ad
 
-from ._torch import seed
-from .torch_autograd import Attention, Merge, TransformedAttention, is_traced
+from . import _native
+from ._options import ATTENTION
+from ._torch import allocate, seed
+from .torch_autograd import PLAIN_TYPES, QUESTIONS, Attention, Merge, TransformedAttention, is_traced
 
 _ops = torch.ops.tilewise
 _NUMBERS = (int, float, str, torch.SymInt, torch.SymFloat)
 _compiles = torch.compiler.is_compiling
-_autocasts = torch._C._is_any_autocast_enabled
-_records = torch.is_grad_enabled
 _transform = torch._C._functorch.peek_interpreter_stack
 
 
@@ -31,14 +31,20 @@ def _wants_gradients(tensors):
 
 def is_needed(tensors, fields):
     """Whether a call must go through this module. Every call pays for the answer."""
-    if is_traced(tensors) or _autocasts() or forward_ad._current_level >= 0:
-        return True
-    if not _records():
-        return False
-    for x in tensors:
-        if x is not None and getattr(x, "requires_grad", False):
-            return True
-    return bool(fields) and _wants_gradients(fields.values())
+    return _compiles() or not _native.is_plain(*tensors, *fields.values())
+
+
+def attend(q, k, v, options):
+    """The common call, up to the launch one step of the module; None where it is not common."""
+    return None if _compiles() else _native.attend(q, k, v, options)
+
+
+# A seed is drawn, rows past seqused_q are set to 0: more than one step.
+_MORE = ("dropout_p", "dropout_seed", "dropout_offset", "seqused_q")
+_FIELDS = {name: field for name, field in ATTENTION.items() if isinstance(field, str) and name not in _MORE}
+_native.bind_torch(
+    PLAIN_TYPES, (*QUESTIONS, torch._C._is_any_autocast_enabled), torch.is_grad_enabled, forward_ad, torch.empty_like, allocate, _FIELDS
+)
 
 
 def _as_tensors(values):

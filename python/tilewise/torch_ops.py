@@ -79,7 +79,7 @@ def _attention_fake(q, k, v, **_):
     return outputs(q, v, {}, True, None)
 
 
-def _attention_out(q, k, v, out, **fields):
+def attention_out(q, k, v, out, **fields):
     _, lse = outputs(q, v, fields, True, out)
     _run(_native.FORWARD, q, q=q, k=k, v=v, o=out, lse=lse, **fields)
     note_written(out)
@@ -164,7 +164,7 @@ def _register():
     implementations = {
         "attention": (attention, _attention_fake),
         "attention_dropout": (attention, _attention_fake),
-        "attention_out": (_attention_out, _attention_out_fake),
+        "attention_out": (attention_out, _attention_out_fake),
         "attention_backward": (attention_backward, _attention_backward_fake),
         "attention_dropout_backward": (attention_backward, _attention_backward_fake),
         "decode": (_decode, _decode_fake),

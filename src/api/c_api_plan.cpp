@@ -39,8 +39,11 @@ template <class Read> Status launch_plan(const tilewise_plan* handle, const Laun
 
 tilewise_status tilewise_plan_create(const tilewise_device* device, tilewise_op op, const tilewise_attention* attention,
                                      tilewise_plan** plan) {
-    return fenced([&] {
-        return create_plan(device, plan, [&](Call* call) { return read_call(number_of(op), attention, call); });
+    return fenced([&]() -> Status {
+        const auto read = [&](Call* call) { return read_call(number_of(op), attention, call); };
+        if (Status status = create_plan(device, plan, read); !status.ok()) return status;
+        if (attention->struct_size == sizeof *attention) (*plan)->call = *attention;
+        return {};
     });
 }
 
@@ -75,8 +78,12 @@ const char* tilewise_plan_json(const tilewise_plan* plan) {
 
 tilewise_status tilewise_launch(const tilewise_plan* plan, const tilewise_attention* attention, void* workspace,
                                 size_t workspace_bytes, void* stream) {
-    return fenced([&] {
-        return launch_plan(plan, {workspace, workspace_bytes, stream}, [&](Call* call) -> Status {
+    const LaunchSite site{workspace, workspace_bytes, stream};
+    return fenced([&]() -> Status {
+        Arguments arguments;
+        if (plan != nullptr && attention != nullptr && read_again(plan->call, *attention, &arguments))
+            return launch(plan->plan, arguments, site);
+        return launch_plan(plan, site, [&](Call* call) -> Status {
             if (plan->plan.problem.op == Op::kCombine)
                 return Status::invalid("plan: was made for combine; launch it with tilewise_launch_combine");
             return read_call(static_cast<int32_t>(plan->plan.problem.op), attention, call);

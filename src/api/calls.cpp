@@ -59,14 +59,17 @@ Status cached_plan(const KnownDevice& device, Call& call, std::shared_ptr<const 
     return status;
 }
 
-Status launch(const Plan& plan, Call& call, const LaunchSite& site) {
+Status launch(const Plan& plan, Arguments& arguments, const LaunchSite& site) {
     constexpr size_t kLargest = static_cast<size_t>(std::numeric_limits<int64_t>::max());
-    Arguments& arguments = call.arguments;
     arguments.workspace = site.workspace;
     arguments.workspace_bytes = static_cast<int64_t>(std::min(site.workspace_bytes, kLargest));
     arguments.stream = site.stream;
-    if (same_dropout(plan.problem.score, call.problem.score)) return tilewise::launch(plan, arguments);
-    return tilewise::launch(with_dropout(plan, call.problem.score), arguments);
+    return tilewise::launch(plan, arguments);
+}
+
+Status launch(const Plan& plan, Call& call, const LaunchSite& site) {
+    if (same_dropout(plan.problem.score, call.problem.score)) return launch(plan, call.arguments, site);
+    return launch(with_dropout(plan, call.problem.score), call.arguments, site);
 }
 
 Status checked_launch(const Plan& plan, Call& call, const LaunchSite& site) {

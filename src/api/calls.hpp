@@ -22,9 +22,11 @@ struct LaunchSite {
 Status make_plan(const KnownDevice& device, Call& call, Plan* plan);
 // A plan out of the cache that all one-call forms share. `call.problem` becomes the plan's own problem but for the dropout seed and offset.
 Status cached_plan(const KnownDevice& device, Call& call, std::shared_ptr<const Plan>* plan);
-// Launches a call on a plan that was made for an equal problem.
+// Launches on a plan whose problem is that of the call, the dropout seed and offset included.
+Status launch(const Plan& plan, Arguments& arguments, const LaunchSite& site);
+// The same with the call's own seed and offset.
 Status launch(const Plan& plan, Call& call, const LaunchSite& site);
-// The same after checking that it is equal.
+// The same after checking that the problems are equal.
 Status checked_launch(const Plan& plan, Call& call, const LaunchSite& site);
 
 }  // namespace tilewise::api

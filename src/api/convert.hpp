@@ -30,4 +30,8 @@ template <class Enumeration> int32_t number_of(const Enumeration& enumerator) {
 Status read_call(int32_t op, const tilewise_attention* attention, Call* call);
 Status read_call(const tilewise_combination* combination, Call* call);
 
+// Whether `called` is byte for byte the call that was read before as `known`, but for addresses, none of which is aligned worse;
+// these go to `arguments`. False may also mean that only a longer look can tell.
+bool read_again(const tilewise_attention& known, const tilewise_attention& called, Arguments* arguments);
+
 }  // namespace tilewise::api

@@ -22,6 +22,7 @@ struct tilewise_event {
 // Immutable but for the texts, which are written when someone first reads them: most plans are launched and never printed.
 struct tilewise_plan {
     tilewise::Plan plan;
+    tilewise_attention call{};  // what it was made from, if that was of today's size, to know the same call at a glance
     std::string kernel;
     mutable std::once_flag text_written, json_written;
     mutable std::string text, json;
