@@ -29,10 +29,10 @@ function(tilewise_wgmma_struct element type n out_text)
     set(name "wgmma.mma_async.sync.aligned.m64n${n}k16.f32.${type}.${type}")
     set(${out_text} "
 template <> struct Wgmma${element}<${n}> {
-    template <int kTransposedB>
+    template <int kTransposedB, int kTransposedA = 0>
     static __device__ __forceinline__ void shared(float (&d)[${count}], uint64_t a, uint64_t b, int accumulate) {
-        asm volatile(\"{ .reg .pred p; setp.ne.b32 p, %${op2}, 0; ${name} {${d}}, %${op0}, %${op1}, p, 1, 1, 0, %${op3}; }\"
-            : ${accumulators} : \"l\"(a), \"l\"(b), \"r\"(accumulate), \"n\"(kTransposedB));
+        asm volatile(\"{ .reg .pred p; setp.ne.b32 p, %${op2}, 0; ${name} {${d}}, %${op0}, %${op1}, p, 1, 1, %${op3}, %${op4}; }\"
+            : ${accumulators} : \"l\"(a), \"l\"(b), \"r\"(accumulate), \"n\"(kTransposedA), \"n\"(kTransposedB));
     }
     template <int kTransposedB>
     static __device__ __forceinline__ void registers(float (&d)[${count}], const uint32_t* a, uint64_t b, int accumulate) {
@@ -48,7 +48,8 @@ function(tilewise_write_wgmma path columns)
     set(text "// wgmma.mma_async m64 n<columns> k16 with float accumulators, both 16-bit element types. Written by cmake/TilewiseWgmma.cmake.
 //   shared:    D (64 x n) (+)= A (64 x 16) B (16 x n), A and B in shared memory
 //   registers: the same with A in registers
-// kTransposedB: B lies with its n columns side by side (V), else with its 16 rows side by side (K). accumulate 0: D is overwritten.
+// kTransposedB: B lies with its n columns side by side (V), else with its 16 rows side by side (K). kTransposedA: A lies with its 64 rows side
+// by side, else with its 16 columns. accumulate 0: D is overwritten.
 #pragma once
 
 #include <cstdint>

@@ -92,7 +92,7 @@ struct Scratch {
 
 cuda::BackwardParams params_of(const BackwardCase& c, DeviceCall& device, const Scratch& scratch) {
     WorkspaceLayout layout;
-    cuda::add_sink_block(layout, device.step);
+    cuda::add_sink_block(layout, device.step, device.step.sizes.total_q);
     EXPECT_LE(layout.bytes(), 1 << 16);
     device.step.workspace = layout.take_blocks();
     device.arguments.workspace = scratch.workspace.data();
@@ -247,7 +247,7 @@ TEST(SharedBackwardSink, ManyRowsRepeatBitForBit) {
         DeviceCall device(call);
         const DeviceMemory delta(rows * heads * 4), lse_log2(rows * heads * 4), workspace(1 << 16);
         WorkspaceLayout layout;
-        cuda::add_sink_block(layout, device.step);
+        cuda::add_sink_block(layout, device.step, device.step.sizes.total_q);
         device.step.workspace = layout.take_blocks();
         device.arguments.workspace = workspace.data();
         cuda::BackwardParams params;

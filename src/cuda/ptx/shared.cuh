@@ -50,6 +50,14 @@ __device__ __forceinline__ void store_shared_16(uint32_t shared, uint4 x) {
 __device__ __forceinline__ void store_shared_4(uint32_t shared, uint32_t x) {
     asm volatile("st.shared.b32 [%0], %1;" ::"r"(shared), "r"(x) : "memory");
 }
+__device__ __forceinline__ void store_shared_2(uint32_t shared, uint16_t x) {
+    asm volatile("st.shared.b16 [%0], %1;" ::"r"(shared), "h"(x) : "memory");
+}
+__device__ __forceinline__ uint32_t load_shared_4(uint32_t shared) {
+    uint32_t x;
+    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(x) : "r"(shared) : "memory");
+    return x;
+}
 __device__ __forceinline__ uint4 load_shared_16(uint32_t shared) {
     uint4 x;
     asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];"

@@ -20,6 +20,17 @@ template <int kCount> __device__ __forceinline__ void pin(float (&r)[kCount]) {
     for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(r[i])::"memory");
 }
 
+template <int kCount> __device__ __forceinline__ void pin(uint32_t (&r)[kCount]) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) asm volatile("" : "+r"(r[i])::"memory");
+}
+// %tid.x, read anew at each use instead of kept in a register.
+__device__ __forceinline__ uint32_t thread_index() {
+    uint32_t x;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(x));
+    return x;
+}
+
 // setmaxnreg: all warps of the warpgroup. An increase waits until the block's pool, which is what it was launched with, has the registers.
 template <int kRegisters> __device__ __forceinline__ void raise_registers() {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));

@@ -27,7 +27,9 @@ Status launch_rows(const BackwardParams& params, const Step& step, const Argumen
                          {blocks_of_rows(rows, prologue.lanes_of_row), kBackwardRowThreads, 0}, &prologue, arguments);
 }
 
-Status launch_keys(const BackwardParams& params, const Arguments& arguments) {
+}  // namespace
+
+Status launch_bwd_key_prologue(const BackwardParams& params, const Arguments& arguments) {
     const SequenceTable& table = params.view.sequences;
     const bool any_unused = table.cu_seqlens_k.given() || table.seqused_k.given() || table.leftpad_k.given();
     if (!any_unused && params.scratch.dk == nullptr && params.scratch.dv == nullptr) return {};
@@ -37,7 +39,7 @@ Status launch_keys(const BackwardParams& params, const Arguments& arguments) {
                          &prologue, arguments);
 }
 
-Status launch_sink(const BackwardParams& params, const Step& step, const Arguments& arguments) {
+Status launch_grad_sink(const BackwardParams& params, int64_t num_rows, const Step& step, const Arguments& arguments) {
     const TensorDesc& tensor = step.problem[Arg::kGradSink];
     if (!tensor.given()) return {};
     const Sizes& sizes = params.view.sizes;
@@ -48,9 +50,9 @@ Status launch_sink(const BackwardParams& params, const Step& step, const Argumen
     sink.sums = arguments.at<float>(step.block(kSinkBlock));
     sink.grad_sink = static_cast<float*>(pointer_of(step, arguments, Arg::kGradSink));
     sink.grad_stride = stride_of(tensor, 0);
-    sink.num_tokens = sizes.total_q;
+    sink.num_tokens = num_rows;
     sink.head_rows = std::max<int64_t>(params.scratch.head_rows, 1);
-    sink.num_chunks = ceil_div(sizes.total_q, kTokensOfChunk);
+    sink.num_chunks = ceil_div(num_rows, kTokensOfChunk);
     sink.num_heads = static_cast<int32_t>(sizes.num_heads_q);
     const int64_t blocks = sink.num_chunks * sizes.num_heads_q;
     if (Status status =
@@ -60,18 +62,16 @@ Status launch_sink(const BackwardParams& params, const Step& step, const Argumen
     return launch_kernel("bwd_sink_total", sink_total_entry(), {sizes.num_heads_q, 32, 0}, &sink, arguments);
 }
 
-}  // namespace
-
-void add_sink_block(WorkspaceLayout& layout, const Step& step) {
+void add_sink_block(WorkspaceLayout& layout, const Step& step, int64_t num_rows) {
     if (!step.problem.has(Arg::kGradSink)) return;
-    const int64_t chunks = ceil_div(step.sizes.total_q, kTokensOfChunk);
+    const int64_t chunks = ceil_div(num_rows, kTokensOfChunk);
     layout.add(kSinkBlock, chunks * step.sizes.num_heads_q * int64_t{sizeof(float)});
 }
 
 Status launch_bwd_prologue(const BackwardParams& params, const Step& step, const Arguments& arguments) {
     if (Status status = launch_rows(params, step, arguments); !status.ok()) return status;
-    if (Status status = launch_keys(params, arguments); !status.ok()) return status;
-    return launch_sink(params, step, arguments);
+    if (Status status = launch_bwd_key_prologue(params, arguments); !status.ok()) return status;
+    return launch_grad_sink(params, params.view.sizes.total_q, step, arguments);
 }
 
 }  // namespace tilewise::cuda

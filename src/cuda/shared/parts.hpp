@@ -118,12 +118,21 @@ inline PartialOutput partial_output(const Step& step, const Arguments& arguments
     return partial;
 }
 
+// A tensor-core backward stores dS itself where each element of grad_bias is one pair; zeros before it are one fill where the elements lie
+// side by side.
+inline bool stores_grad_bias(const Problem& problem, const Sizes& sizes) {
+    const TensorDesc& tensor = problem[Arg::kGradBias];
+    return tensor.given() && problem.score.softcap == 0 && tensor.dim(0) == sizes.batch &&
+           tensor.dim(1) == sizes.num_heads_q && tensor.dim(2) == sizes.max_seqlen_q &&
+           tensor.dim(3) == sizes.max_seqlen_k && tensor.last_offset() + 1 == tensor.num_elements();
+}
+
 // What every backward keeps of its rows. The caller adds dims, tiles and the sums that its kernels want.
 inline void add_backward_blocks(WorkspaceLayout& layout, const Step& step) {
     const int64_t bytes = step.sizes.total_q * step.sizes.num_heads_q * int64_t{sizeof(float)};
     layout.add("delta", bytes);
     layout.add("lse_log2", bytes);
-    add_sink_block(layout, step);
+    add_sink_block(layout, step, step.sizes.total_q);
 }
 inline BackwardParams backward_params(const Step& step, const Arguments& arguments) {
     BackwardParams params;

@@ -75,14 +75,6 @@ int32_t splits_for(const Step& step, const BackwardShape& shape, const DeviceInf
     return static_cast<int32_t>(splits);
 }
 
-// The kernel stores dS itself where each element of grad_bias is one pair; zeros before it are one fill where the elements lie side by side.
-bool stores_grad_bias(const Problem& problem, const Sizes& sizes) {
-    const TensorDesc& tensor = problem[Arg::kGradBias];
-    return tensor.given() && problem.score.softcap == 0 && tensor.dim(0) == sizes.batch &&
-           tensor.dim(1) == sizes.num_heads_q && tensor.dim(2) == sizes.max_seqlen_q &&
-           tensor.dim(3) == sizes.max_seqlen_k && tensor.last_offset() + 1 == tensor.num_elements();
-}
-
 int64_t order_entries(const Step& step) {
     const Sizes& sizes = step.sizes;
     const int64_t tile_m = kernel_of(*step.row).shape.tile_m;

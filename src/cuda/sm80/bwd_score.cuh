@@ -2,35 +2,9 @@
 // softcap; where dS is, all three arrive as one 16-bit number: c P, negative where dropout drops the pair. P is lifted (softmax_tile.cuh).
 #pragma once
 
-#include "cuda/attend/elements.cuh"
-#include "cuda/attend/score_tile.cuh"
-#include "cuda/attend/softmax_tile.cuh"
 #include "cuda/sm80/bwd_tile.cuh"
 
 namespace tilewise::cuda::sm80 {
-
-struct ModifiedPair {
-    float p = 0.0f;           // lifted as in the forward (f16: 2^7 P); 0: not visible
-    float derivative = 1.0f;  // of softcap
-};
-// From a raw product; (query, key) exists and its interval shows it.
-template <class Element>
-__device__ inline ModifiedPair modified_pair(const AttentionView& view, const ScoreModifier& modifier, int32_t batch,
-                                             PairOrigin at, float2 product_lse) {
-    ModifiedPair pair;
-    if (!view.mask_allows(batch, at.head, at.query, at.key)) return pair;
-    float s = product_lse.x * modifier.softmax_scale;
-    if (modifier.softcap > 0.0f) {
-        const float x = __fdividef(s, modifier.softcap);
-        s = modifier.softcap * tanh_of(x);
-        pair.derivative = tanh_derivative_of(x);
-    }
-    if (modifier.alibi_slope != 0.0f) s += alibi_term<float>(modifier, at.query, at.key);
-    const PairTensor& bias = view.score.bias;
-    if (bias.given()) s += load_real(bias.data, bias.dtype, bias.offset(batch, at.head, at.query, at.key));
-    pair.p = ptx::exp2(fmaf(s, kLog2E, kLift<Element> - product_lse.y));
-    return pair;
-}
 
 // Raw scores -> P with dropped pairs 0, in place; signed pairs go to store(m, n, half, x0, x1). `lse`: address of the lane's first pair.
 template <class Element, int kBlocks, class Store>

@@ -3,7 +3,7 @@
 // operands of dV = P^T dO and dK = dS^T Q, and 32 keys let every B fragment feed two products.
 #pragma once
 
-#include "cuda/attend/score_tile.cuh"
+#include "cuda/attend/modified_pair.cuh"
 #include "cuda/ptx/pairs.cuh"
 #include "cuda/sm80/bwd_load.cuh"
 #include "cuda/tile/warp_product.cuh"
@@ -175,13 +175,6 @@ __device__ __forceinline__ void store_grad_scores(const uint32_t (&a)[kSteps][2]
                             a[i / 8][i / 4 % 2][i % 4]);
 }
 
-template <class Element> __device__ __forceinline__ float2 unpack(uint32_t x) {
-    if constexpr (__is_same(Element, BF16))
-        return ptx::unpack_bf16(x);
-    else
-        return ptx::unpack_f16(x);
-}
-
 // The intervals of a tile's queries: each lane finds those of its rows once and hands them round.
 template <int kQueries> struct QueryIntervals {
     static constexpr int kSlots = (kQueries + 31) / 32;
@@ -200,13 +193,6 @@ template <int kQueries> struct QueryIntervals {
         const Interval& from = keys[n / 4];
         return {__shfl_sync(0xffffffffu, from.begin, n % 4 * 8 + i), __shfl_sync(0xffffffffu, from.end, n % 4 * 8 + i)};
     }
-};
-
-// Where a warp's transposed tile lies.
-struct PairOrigin {
-    int32_t query = 0;
-    int32_t key = 0;
-    int32_t head = 0;
 };
 
 // p = 0 where the query does not see the key.

@@ -3,16 +3,12 @@
 // the next. While one warpgroup does its softmax, another one's products keep the tensor cores busy.
 #pragma once
 
-#include "cuda/ptx/wgmma.cuh"
 #include "cuda/sm90/epilogue.cuh"
 #include "cuda/sm90/mask.cuh"
+#include "cuda/sm90/products.cuh"
 #include "cuda/sm90/work.cuh"
 
 namespace tilewise::cuda::sm90 {
-
-template <class Element, int kColumns> struct WgmmaOf;
-template <int kColumns> struct WgmmaOf<BF16, kColumns> { using Type = ptx::WgmmaBF16<kColumns>; };
-template <int kColumns> struct WgmmaOf<F16, kColumns> { using Type = ptx::WgmmaF16<kColumns>; };
 
 template <class Traits> struct ConsumerRings {
     typename Barriers<Traits>::QRing q;

@@ -227,6 +227,8 @@ Status launch(const Step& step, const Arguments& arguments) {
 
 }  // namespace
 
+#define TILEWISE_SM90_BACKWARD(name, ...)
+#define TILEWISE_SM90_TWOPASS(name, ...)
 #define TILEWISE_SM90_FORWARD(name, ...) const void* name##_entry();
 #include "cuda/sm90/kernels.inc"
 #undef TILEWISE_SM90_FORWARD
@@ -236,6 +238,8 @@ void register_forward_rows(Registry& registry) {
 #define TILEWISE_SM90_FORWARD(name, ...) tile_kernel<ForwardTraits<__VA_ARGS__>>(#name, name##_entry),
 #include "cuda/sm90/kernels.inc"
 #undef TILEWISE_SM90_FORWARD
+#undef TILEWISE_SM90_BACKWARD
+#undef TILEWISE_SM90_TWOPASS
     };
     for (const ForwardKernel& kernel : kernels) {
         KernelRow row = tile_kernel_row(kernel, Op::kForward);
