@@ -74,6 +74,17 @@ class StagedFolder(unittest.TestCase):
         self.assertEqual(self.last("--filter", "nothing")[:2], (1, "0 passed, 1 failed"))
         self.assertEqual(self.run_script("run-tests", "--unknown")[0], 2)
 
+    def test_jobs_share_out_the_kernels(self):
+        self.program("tilewise", """case $1 in
+info) for k in a b c; do printf '"name": "kernel_%s",\n"device": "cuda",\n' $k; done; printf '"name": "x",\n"device": "cpu",\n';;
+verify) echo "$*" >>calls; echo "$5" | tr ',' '\n' | while read -r k; do echo "${k#=} 10 1 0"; done; exit 1;;
+esac""")
+        code, last, output = self.last("--jobs", "2")
+        self.assertEqual((code, last), (1, "30 passed, 3 failed"))
+        self.assertIn("verify0: 20 passed, 2 failed", output)
+        calls = sorted((self.folder / "calls").read_text().splitlines())
+        self.assertEqual(calls, ["verify --device cuda:0 --kernel =kernel_a,=kernel_c", "verify --device cuda:0 --kernel =kernel_b"])
+
     def test_failures_are_counted_and_shown(self):
         self.add("gtest", f"cat <<X\n{GTEST.format(verdict='  FAILED  ')}X\nexit 1")
         self.add("crash", "echo about to crash; kill -SEGV $$")
@@ -118,6 +129,16 @@ else echo "kernel passed failed refused"; echo kernel_a 3 0 0; echo kernel_b 0 0
         self.assertEqual(len(calls), 2 * (1 + 3 + 1))  # a group that is not clean runs again one by one
         self.assertIn("--tool memcheck --error-exitcode 9 bin/tilewise verify --device cuda:0 "
                       "--kernel =kernel_a,=kernel_b,=kernel_c --case =causal", calls)
+
+    def test_sanitizers_case_by_case(self):
+        code, output = self.sanitize("--tools", "racecheck", "--alone", "--cases", "=causal,=dim_64")
+        self.assertEqual((code, output.splitlines()[-1]), (1, "1 passed, 3 failed"))
+        self.assertIn("  passed  racecheck kernel_a: 3 cases\n", output)
+        self.assertIn("  failed  racecheck kernel_b: serves none of the cases\n", output)
+        self.assertIn("  failed  racecheck kernel_c: 1 reports, see logs/sanitizers/racecheck.kernel_c.causal.log\n", output)
+        calls = (self.folder / "calls").read_text().splitlines()
+        self.assertEqual(sum("=kernel_a --case" in call for call in calls), 2)
+        self.assertEqual(sum("=kernel_c --case" in call for call in calls), 1)  # one report is enough
 
     def test_sanitizers_of_some_kernels(self):
         self.assertEqual(self.sanitize("--kernels", "_a$", "--tools", "initcheck"),

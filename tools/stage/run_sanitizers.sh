@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Runs every CUDA kernel of a staged folder under compute-sanitizer, each on a few small cases; closes with "N passed, N failed".
 #
-# usage: run-sanitizers [--tools "memcheck racecheck initcheck synccheck"] [--kernels REGEX] [--cases LIST] [--jobs N] [--group N] [--device cuda:0]
+# usage: run-sanitizers [--tools "memcheck racecheck initcheck synccheck"] [--kernels REGEX] [--cases LIST] [--jobs N] [--group N] [--alone] [--device cuda:0]
 #
 # One process takes a group of kernels, since its start is most of its time; where a group is not clean its kernels run again, each alone.
+# --alone: each case of each kernel in a process of its own, for racecheck, which loses track of launches now and then where there are many.
 # A line for each tool and kernel; one that serves none of the cases counts as failed. LIST is what `tilewise verify --case` takes.
 # compute-sanitizer is looked for on PATH, or is $COMPUTE_SANITIZER. Logs are kept in logs/sanitizers/.
 set -uo pipefail
@@ -16,7 +17,7 @@ cases="=causal,=dim_64,=dim_96,=dim_128,=R103_dim_192_causal,=R108_dim_192_v_128
 cases+=",=paged_everything,=split_in_2,=R117_decode_split,=decode_pages_of_3,=unaligned,=deterministic"
 cases+=",=grad_lse_sink_causal_dropout,=append_paged,=append_ragged_spare_rotary,=append_unaligned"
 cases+=",=combine_plain,=combine_ragged,=combine_to_f16_unaligned"
-tools="memcheck racecheck initcheck synccheck" kernels=. device=cuda:0 group=6
+tools="memcheck racecheck initcheck synccheck" kernels=. device=cuda:0 group=6 alone=0
 jobs=$(($(nproc) > 1 ? $(nproc) / 2 : 1))
 while (($#)); do
     case $1 in
@@ -25,6 +26,7 @@ while (($#)); do
         --cases) cases=$2; shift ;;
         --jobs) jobs=$2; shift ;;
         --group) group=$2; shift ;;
+        --alone) alone=1 group=1 ;;
         --device) device=$2; shift ;;
         *) sed -n '4p' "$0" | cut -c3-; exit 2 ;;
     esac
@@ -60,7 +62,7 @@ show() {
 # judge TOOL KERNEL LOG CODE: the kernel's line, and a file that says which it was.
 judge() {
     local row verdict=failed words
-    row=$(awk -v name="$2" '$1 == name && $2 ~ /^[0-9]+$/ && $3 ~ /^[0-9]+$/ { print $2, $3; exit }' "$3")
+    row=$(row_of "$2" "$3")
     words="${row% *} cases"
     if (($4 == 124 || $4 == 137)); then
         words="stopped after 280 s"
@@ -82,9 +84,32 @@ judge() {
     } | show
 }
 
+# row_of KERNEL LOG: "passed failed" of the kernel in verify's table.
+row_of() { awk -v name="$1" '$1 == name && $2 ~ /^[0-9]+$/ && $3 ~ /^[0-9]+$/ { print $2, $3; exit }' "$2"; }
+
+# The first case that is not clean speaks for the kernel, else the last one that it serves.
+run_alone() {
+    local tool=$1 kernel=$2 one code log last=
+    for one in ${cases//,/ }; do
+        log=$logs/$tool.$kernel.${one#=}.log
+        cases=$one check "$tool" "$log" "$kernel"
+        code=$?
+        if ((code)); then
+            judge "$tool" "$kernel" "$log" "$code"
+            return
+        fi
+        if [[ -z $last || $(row_of "$kernel" "$log") != "0 0" ]]; then last=$log; fi
+    done
+    judge "$tool" "$kernel" "$last" 0
+}
+
 run_group() {
     local tool=$1 number=$2 code kernel log
     shift 2
+    if ((alone)); then
+        run_alone "$tool" "$1"
+        return
+    fi
     log=$logs/$tool.group$number.log
     check "$tool" "$log" "$@"
     code=$?

@@ -3,8 +3,8 @@
 #
 # usage: run-tests [--all] [--filter REGEX] [--device cuda:0|cpu] [--jobs N]
 #
-# First every kernel of the device against the oracle (`tilewise verify`), then the test programs. Those that sweep the CPU's
-# kernels only, which the machine that built them has run, take part with --all. Logs are kept in logs/.
+# First every kernel of the device against the oracle (`tilewise verify`, shared out among N processes), then the test programs. Those that
+# sweep the CPU's kernels only, which the machine that built them has run, take part with --all. Logs are kept in logs/.
 set -uo pipefail
 cd "$(dirname "$0")" || exit 1
 export LD_LIBRARY_PATH="$PWD/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
@@ -31,7 +31,7 @@ count() {
         passed=$(grep -c '^\[       OK \] ' "$log")
         failed=$(sed -n 's/^\[  FAILED  \] \([0-9]*\) tests\{0,1\}, listed below.*/\1/p' "$log" | tail -n 1)
         skipped=$(sed -n 's/^\[  SKIPPED \] \([0-9]*\) tests\{0,1\}, listed below.*/\1/p' "$log" | tail -n 1)
-    elif [[ $log == logs/verify.log ]]; then
+    elif [[ $log == logs/verify*.log ]]; then
         passed=$(awk '$2 ~ /^[0-9]+$/ && $3 ~ /^[0-9]+$/ { n += $2 } END { print n + 0 }' "$log")
         failed=$(awk '$2 ~ /^[0-9]+$/ && $3 ~ /^[0-9]+$/ { n += $3 } END { print n + 0 }' "$log")
     elif ((code == 0)); then
@@ -75,9 +75,24 @@ start_one() {
     run_one "$@" &
 }
 
+# The kernels of the device, a line each.
+kernels_of_device() {
+    bin/tilewise info --json | awk -v kind="\"${device%%:*}\"," \
+        '/"name":/ { gsub(/[",]/, ""); name = $2 } /"device":/ && $2 == kind { print name }'
+}
+# Neighbours in the list take about as long: they go to different processes.
+start_verify() {
+    local i=0 kernel lists=()
+    while ((jobs > 1)) && read -r kernel; do lists[i++ % jobs]+=",=$kernel"; done < <(kernels_of_device)
+    if ((${#lists[@]} == 0)); then start_one verify 3000 bin/tilewise verify --device "$device"; fi
+    for i in "${!lists[@]}"; do
+        start_one "verify$i" 3000 bin/tilewise verify --device "$device" --kernel "${lists[i]#,}"
+    done
+}
+
 bin/tilewise doctor 2>&1 | tee logs/doctor.txt | grep -v '^  ' || true
 echo
-if [[ verify =~ $filter ]]; then start_one verify 3000 bin/tilewise verify --device "$device"; fi
+if [[ verify =~ $filter ]]; then start_verify; fi
 while IFS=$'\t' read -r name limit cpu_only environment program; do
     if [[ ! $name =~ $filter ]] || ((cpu_only && !with_cpu)); then continue; fi
     # shellcheck disable=SC2086  # words on purpose: NAME=VALUE..., and a program with arguments

@@ -174,6 +174,7 @@ template <class Traits> struct Consumer {
             if (self.group == kShape.warpgroups - 1) ptx::barrier_arrive(5, 256);
         int32_t behind = 0;  // key tiles behind the last row tile that this warpgroup does not see
         while (true) {
+            if (kShape.finishes != 0 && pending) finish_current();
             if (kShape.skips != 0 && behind > 0) {
                 if (pending) finish_current();
                 skip(behind);
@@ -198,7 +199,7 @@ template <class Traits> struct Consumer {
             }
             auto masked = [&](int32_t n) { return n >= interior.last || n < interior.first; };
             int32_t n = own.last - 1;
-            if (pending)
+            if (kShape.finishes == 0 && pending)
                 step<true, true>({n, true, n == own.first, masked(n)}, next);
             else
                 step<true, false>({n, true, n == own.first, masked(n)}, next);
