@@ -24,7 +24,8 @@ template <class Traits> __device__ __forceinline__ void backward(const BulkBackw
     const uint32_t base = ptx::shared_address(shared);
     {
         KeyBlock found;
-        if (!find_block<Traits>(params, blockIdx.x, found, reinterpret_cast<Interval*>(shared))) return;
+        if (!find_block<Traits>(params, blockIdx.x, found, reinterpret_cast<Interval*>(shared + Traits::kHullOffset)))
+            return;
         if (threadIdx.x == 0) {
             block = found;
             BackwardBarriers<Traits>::init(base);

@@ -116,11 +116,15 @@ template <class Traits> struct BackwardConsumer {
     __device__ __forceinline__ void make_probabilities(uint32_t i) {
         ptx::pin(s);
         const StepPlace place = place_of(i);
-        if (is_masked(place, self.group)) hide_scores(s, place, own_key());
-        if constexpr (Traits::kHasModifiers)
-            modified_probabilities<Traits>(s, x, {params, block, place, own_key()}, packed_in<Element>(p));
-        else
-            plain_probabilities<Element>(s, params.base.score_scale, place, packed_in<Element>(p));
+        const bool masks = is_masked(place, self.group);
+        const float scale = params.base.score_scale;
+        if constexpr (Traits::kHasModifiers) {
+            modified_probabilities<Traits>(s, x, {params, block, place, own_key(), masks}, packed_in<Element>(p));
+        } else if (masks) {
+            plain_probabilities<Element, true>(s, scale, place, own_key(), packed_in<Element>(p));
+        } else {
+            plain_probabilities<Element, false>(s, scale, place, 0, packed_in<Element>(p));
+        }
         ptx::pin(p);
     }
     // dP_i is there, and with it dK_{i-1} and dV_i.

@@ -62,7 +62,7 @@ std::string bulk_refusal(const Problem& problem, const DeviceInfo& device) {
 
 int64_t row_tiles_of(const Step& step, int32_t tile_m) {
     const Sizes& sizes = step.sizes;
-    return step.problem.has(Arg::kCuSeqlensQ) ? sizes.total_q / tile_m + sizes.batch
+    return step.problem.has(Arg::kCuSeqlensQ) ? sizes.total_q / tile_m + std::max<int64_t>(sizes.batch, 1)
                                               : sizes.batch * ceil_div(sizes.max_seqlen_q, tile_m);
 }
 

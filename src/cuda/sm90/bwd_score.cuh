@@ -22,7 +22,8 @@ struct PairContext {
     const BulkBackwardParams& params;
     const KeyBlock& block;
     StepPlace place;
-    int32_t own_key = 0;  // of the block
+    int32_t own_key = 0;     // of the block
+    bool is_masked = false;  // some pair of the warpgroup's step is not visible
     __device__ __forceinline__ int32_t head() const { return static_cast<int32_t>(ptx::load_shared_4(place.step + 4)); }
     __device__ __forceinline__ int32_t first_row(int tile_m) const;  // of this thread's elements
 };
@@ -46,17 +47,6 @@ __device__ __forceinline__ SeenPair seen_pair(const StepPlace& place, int j) {
     return {ptx::load_shared_4(place.seen + 2 * (8 * j + pair_column()))};
 }
 
-template <int kCount>
-__device__ __forceinline__ void hide_scores(float (&s)[kCount], const StepPlace& place, int32_t own_key) {
-#pragma unroll
-    for (int j = 0; j < kCount / 4; ++j) {
-        const SeenPair seen = seen_pair(place, j);
-#pragma unroll
-        for (int i = 0; i < 4; ++i)
-            if (!seen.has(i % 2, own_key + i / 2 * 8)) s[4 * j + i] = negative_infinity();
-    }
-}
-
 // Where a function below leaves its numbers: of elements 4 j + 2 r and 4 j + 2 r + 1. Packed they are an A operand.
 template <class Element, int kCount> __device__ __forceinline__ auto packed_in(uint32_t (&words)[kCount]) {
     return [&words](int j, int r, float x, float y) { words[2 * j + r] = tile::Products<Element>::pack(x, y); };
@@ -74,18 +64,24 @@ __device__ __forceinline__ void pack_pairs(const float (&x)[kCount], uint32_t (&
     for (int i = 0; i < kCount / 2; ++i) words[i] = tile::Products<Element>::pack(x[2 * i], x[2 * i + 1]);
 }
 
-// Raw scores -> P. lse is +inf for rows that see nothing.
-template <class Element, int kCount, class Store>
+// Raw scores -> P. lse is +inf for rows that see nothing. kMasked: P of what a row does not see is 0, whatever its lse is.
+template <class Element, bool kMasked, int kCount, class Store>
 __device__ __forceinline__ void plain_probabilities(const float (&s)[kCount], float scale, const StepPlace& place,
-                                                    Store store) {
+                                                    int32_t own_key, Store store) {
     const uint32_t lse = place.lse + pair_column() * 4;
 #pragma unroll
     for (int j = 0; j < kCount / 4; ++j) {
+        [[maybe_unused]] SeenPair seen = {};
+        if constexpr (kMasked) seen = seen_pair(place, j);
         const float2 shift = ptx::load_shared_floats(lse + 32 * j);
         const float x = kLift<Element> - shift.x, y = kLift<Element> - shift.y;
 #pragma unroll
-        for (int r = 0; r < 2; ++r)
-            store(j, r, ptx::exp2(fmaf(s[4 * j + 2 * r], scale, x)), ptx::exp2(fmaf(s[4 * j + 2 * r + 1], scale, y)));
+        for (int r = 0; r < 2; ++r) {
+            float a = ptx::exp2(fmaf(s[4 * j + 2 * r], scale, x)), b = ptx::exp2(fmaf(s[4 * j + 2 * r + 1], scale, y));
+            if (kMasked && !seen.has(0, own_key + 8 * r)) a = 0.0f;
+            if (kMasked && !seen.has(1, own_key + 8 * r)) b = 0.0f;
+            store(j, r, a, b);
+        }
     }
 }
 
@@ -127,6 +123,8 @@ __device__ inline void modified_probabilities(const float (&s)[kCount], SignedPa
 #pragma unroll
     for (int j = 0; j < kCount / 4; ++j) {
         const float2 shift = ptx::load_shared_floats(at.place.lse + 4 * (8 * j + pair_column()));
+        SeenPair seen = {};
+        if (at.is_masked) seen = seen_pair(at.place, j);
         float kept[2][2], signed_pair[2][2];
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
@@ -140,7 +138,7 @@ __device__ inline void modified_probabilities(const float (&s)[kCount], SignedPa
                 const float product = s[4 * j + 2 * r + e];
                 const int32_t key = first_key + 8 * r;
                 ModifiedPair pair;
-                if (product != negative_infinity() && query < block.sequence.seqlen_q && key < block.sequence.seqlen_k)
+                if (at.is_masked ? seen.has(e, at.own_key + 8 * r) : query < block.sequence.seqlen_q)
                     pair = modified_pair<Element>(view, modifier, block.batch, {query, key, head},
                                                   {product, e == 0 ? shift.x : shift.y});
                 const bool is_kept =

@@ -55,7 +55,8 @@ template <class ElementT, class ScoreT, int... kNumbers> struct BackwardTraits {
     static constexpr int kSeenOffset = kDeltaOffset + kShape.o_stages * kStatBytes;
     static constexpr int kStepOffset = kSeenOffset + kShape.q_stages * kSeenBytes;
     static constexpr int kBlockOffset = kStepOffset + kShape.q_stages * 16;
-    static constexpr int kBarrierOffset = kBlockOffset + kKeyBlockBytes;
+    static constexpr int kHullOffset = kBlockOffset + kKeyBlockBytes;  // an interval of rows, before the steps
+    static constexpr int kBarrierOffset = kHullOffset + 8;
     // Barriers, 8 bytes each: full and empty of Q, of dO, of dQ; K, V, landing.
     static constexpr int kQBarriers = kBarrierOffset;
     static constexpr int kOBarriers = kQBarriers + 16 * kShape.q_stages;

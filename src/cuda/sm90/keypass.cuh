@@ -81,11 +81,14 @@ template <class Traits> struct KeyPass {
     __device__ __forceinline__ void make_probabilities(uint32_t i, float (&s)[kTileM / 2],
                                                        SignedPairs<Traits>& x) const {
         const StepPlace place = place_of(i);
-        if (is_masked(place, 0)) hide_scores(s, place, own_key());
-        if constexpr (Traits::kHasModifiers)
-            modified_probabilities<Traits>(s, x, {params, block, place, own_key()}, floats_in(s));
-        else
-            plain_probabilities<Element>(s, params.base.score_scale, place, floats_in(s));
+        const float scale = params.base.score_scale;
+        if constexpr (Traits::kHasModifiers) {
+            modified_probabilities<Traits>(s, x, {params, block, place, own_key(), is_masked(place, 0)}, floats_in(s));
+        } else if (is_masked(place, 0)) {
+            plain_probabilities<Element, true>(s, scale, place, own_key(), floats_in(s));
+        } else {
+            plain_probabilities<Element, false>(s, scale, place, 0, floats_in(s));
+        }
     }
     __device__ __forceinline__ void hand_over(uint32_t i, const uint32_t (&words)[kTileM / 4]) const {
         pairs(i).wait_empty();
@@ -218,7 +221,8 @@ template <class Traits> __device__ __forceinline__ void backward_keys(const Bulk
     const uint32_t base = ptx::shared_address(shared);
     {
         KeyBlock found;
-        if (!find_block<Traits>(params, blockIdx.x, found, reinterpret_cast<Interval*>(shared))) return;
+        if (!find_block<Traits>(params, blockIdx.x, found, reinterpret_cast<Interval*>(shared + Traits::kHullOffset)))
+            return;
         if (threadIdx.x == 0) {
             block = found;
             init_key_barriers<Traits>(base);

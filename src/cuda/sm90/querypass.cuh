@@ -230,7 +230,8 @@ template <class Traits> __device__ __forceinline__ void backward_queries(const B
     const uint32_t base = ptx::shared_address(shared);
     {
         RowBlock found;
-        if (!find_rows<Traits>(params, blockIdx.x, found, reinterpret_cast<Interval*>(shared))) return;
+        if (!find_rows<Traits>(params, blockIdx.x, found, reinterpret_cast<Interval*>(shared + Traits::kHullOffset)))
+            return;
         if (threadIdx.x == 0) {
             block = found;
             init_query_barriers<Traits>(base);

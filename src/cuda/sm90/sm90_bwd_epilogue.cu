@@ -37,6 +37,7 @@ __global__ void __launch_bounds__(256) sm90_bwd_epilogue(const __grid_constant__
         const int64_t behind = max_of(begin, used_end);
         clear_rows<T>(p, head, {0, behind, end - behind});
     }
+    if (p.view.sizes.batch == 0) return;
     const RowTilePlace place = place_of_row_tile(p.view, kTileM, tile);
     const Sequence s = resolve_sequence(table, place.batch);
     const int32_t count = static_cast<int32_t>(clamp_to<int64_t>(s.seqlen_q - place.first_row, 0, kTileM));

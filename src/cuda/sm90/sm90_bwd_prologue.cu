@@ -22,12 +22,12 @@ struct PaddedRow {
 __device__ PaddedRow padded_row(const BulkPrologueParams& p, int64_t number) {
     PaddedRow row;
     row.number = number;
-    const uint32_t tile = static_cast<uint32_t>(number) / static_cast<uint32_t>(p.rows.tile_m);
+    const int64_t tile = number / p.rows.tile_m;
     row.exists = tile < p.rows.num_tiles;
-    if (!row.exists) return row;
+    if (!row.exists || p.view.sizes.batch == 0) return row;
     const RowTilePlace place = place_of_row_tile(p.view, p.rows.tile_m, tile);
     const Sequence s = resolve_sequence(p.view.sequences, place.batch);
-    const int64_t of_sequence = place.first_row + (number - int64_t{tile} * p.rows.tile_m);
+    const int64_t of_sequence = place.first_row + (number - tile * p.rows.tile_m);
     row.q_batch = s.q_batch;
     if (of_sequence < s.seqlen_q)
         row.q_row = s.q_row + of_sequence;

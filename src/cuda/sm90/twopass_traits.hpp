@@ -56,7 +56,8 @@ struct KeyPassTraits : TwoPassTraits<ElementT, ScoreT, kNumbers...> {
     static constexpr int kStepOffset = kSeenOffset + kShape.q_stages * kSeenBytes;
     static constexpr int kBlockOffset = kStepOffset + kShape.q_stages * 16;
     // Barriers, 8 bytes each: full and empty of Q, of dO, of P; K, V, landing.
-    static constexpr int kQBarriers = kBlockOffset + kTwoPassBlockBytes;
+    static constexpr int kHullOffset = kBlockOffset + kTwoPassBlockBytes;  // an interval of rows, before the steps
+    static constexpr int kQBarriers = kHullOffset + 8;
     static constexpr int kOBarriers = kQBarriers + 16 * kShape.q_stages;
     static constexpr int kPairBarriers = kOBarriers + 16 * kShape.o_stages;
     static constexpr int kKBarrier = kPairBarriers + 16 * 2;
@@ -81,7 +82,8 @@ struct QueryPassTraits : TwoPassTraits<ElementT, ScoreT, kNumbers...> {
     static constexpr int kRowsOffset = kVOffset + kShape.v_stages * kVTileBytes;  // QueryRow of each
     static constexpr int kBlockOffset = kRowsOffset + kRows * 16;
     // Barriers, 8 bytes each: full and empty of K, of V; Q, dO, landing.
-    static constexpr int kKBarriers = kBlockOffset + kTwoPassBlockBytes;
+    static constexpr int kHullOffset = kBlockOffset + kTwoPassBlockBytes;  // an interval of keys, before the steps
+    static constexpr int kKBarriers = kHullOffset + 8;
     static constexpr int kVBarriers = kKBarriers + 16 * kShape.k_stages;
     static constexpr int kQBarrier = kVBarriers + 16 * kShape.v_stages;
     static constexpr int kOBarrier = kQBarrier + 8;
