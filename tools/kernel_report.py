@@ -290,13 +290,14 @@ def run(build_dir, say=print):
     build = load_build(build_dir)
     if build is None:
         return {}
-    results = check(build, read_table())
+    table_text = read_table()
+    results = check(build, table_text)
     for name, messages in results.items():
         for message in messages:
             say(message)
         say(f"  {'FAILED' if messages else 'passed'}  kernel_report.{name}")
     say(summary(build))
-    say(family_summary(build, read_table()))
+    say(family_summary(build, table_text))
     return results
 
 

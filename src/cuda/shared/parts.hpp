@@ -7,6 +7,7 @@
 #include <string>
 #include <type_traits>
 
+#include "core/cost.hpp"
 #include "core/problem.hpp"
 #include "core/view.hpp"
 #include "core/workspace.hpp"
@@ -125,6 +126,48 @@ inline bool stores_grad_bias(const Problem& problem, const Sizes& sizes) {
     return tensor.given() && problem.score.softcap == 0 && tensor.dim(0) == sizes.batch &&
            tensor.dim(1) == sizes.num_heads_q && tensor.dim(2) == sizes.max_seqlen_q &&
            tensor.dim(3) == sizes.max_seqlen_k && tensor.last_offset() + 1 == tensor.num_elements();
+}
+
+// Tiles of `tile_keys` keys, whose blocks make dK and dV.
+inline TileMap key_tile_map(const Step& step, int32_t tile_keys) {
+    const Sizes& sizes = step.sizes;
+    TileMap map;
+    map.tile_m = tile_keys;
+    map.num_heads = static_cast<int32_t>(sizes.num_heads_kv);
+    map.gqa_ratio = static_cast<int32_t>(std::max<int64_t>(sizes.gqa_ratio(), 1));
+    map.ragged = step.problem.has(Arg::kCuSeqlensK);
+    map.num_tiles = map.ragged ? sizes.total_k / tile_keys + sizes.batch : ceil_div(sizes.max_seqlen_k, tile_keys);
+    map.num_sequences = map.ragged ? std::min<int64_t>(sizes.batch, 1) : sizes.batch;
+    map.batch = static_cast<int32_t>(sizes.batch);
+    map.num_splits = step.num_splits;
+    map.heads_per_section = static_cast<int32_t>(step.tiling.heads_per_section);
+    return map;
+}
+// How many (sequence, key head) pairs have `bytes` of q, dO and f32 sums of dQ.
+inline int64_t key_heads_in(int64_t bytes, const Step& step) {
+    constexpr int64_t kBytesOfColumn = 8;  // 2 of q, 2 of dO, 4 of dQ
+    const Sizes& sizes = step.sizes;
+    const int64_t of_head = sizes.max_seqlen_q * sizes.gqa_ratio() * sizes.head_dim * kBytesOfColumn;
+    const int64_t sequences = step.problem.has(Arg::kCuSeqlensK) ? 1 : sizes.batch;
+    return std::clamp<int64_t>(bytes / std::max<int64_t>(of_head, 1), 1,
+                               std::max<int64_t>(sequences * sizes.num_heads_kv, 1));
+}
+
+// Of a backward's tiles.
+struct BackwardEffort {
+    double columns = 0;  // of the products of a pair, zero columns included
+    double reached = 1;  // of the tensor pipe's rate
+    double filled = 1;   // blocks, for each that runs at once
+};
+inline double backward_seconds(const Step& step, const DeviceInfo& device, const BackwardEffort& effort) {
+    constexpr int kLaunches = 3;
+    const double pairs = visible_pairs(step.problem, step.sizes) * static_cast<double>(step.sizes.num_heads_q);
+    const Work work = {2 * pairs * effort.columns, work_of(step.problem, step.sizes).bytes};
+    Rates rates = cuda_rates(device);
+    // Else the batch would choose the kernel.
+    const double share = step.problem.exec.batch_invariant ? 1.0 : std::clamp(effort.filled, 1e-3, 1.0);
+    rates.flops_per_second *= effort.reached * share;
+    return kLaunchSeconds * kLaunches + roofline_seconds(work, rates);
 }
 
 // What every backward keeps of its rows. The caller adds dims, tiles and the sums that its kernels want.

@@ -12,9 +12,9 @@
 #include "cuda/common/memory.hpp"
 #include "cuda/shared/bwd_epilogue.hpp"
 #include "cuda/shared/bwd_prologue.hpp"
+#include "cuda/shared/parts.hpp"
 #include "cuda/sm80/bwd_traits.hpp"
 #include "cuda/sm80/f32_backend.hpp"
-#include "cuda/shared/parts.hpp"
 
 namespace tilewise::cuda::sm80 {
 
@@ -28,47 +28,24 @@ const BackwardKernel& kernel_of(const KernelRow& row) { return *static_cast<cons
 constexpr double kReached = 0.33;
 constexpr double kReachedNarrow = 0.26;
 constexpr double kReachedOfModifiers = 0.6;
-constexpr int kLaunches = 3;
 // q, dO and dQ of the heads whose key tiles run side by side. Few where all tiles are equally long: they stay in the L2 cache. More where rows
 // are positional: the longest tiles of many heads then come first, and neighbours add to dQ at different times.
 constexpr int64_t kEvenSectionBytes = int64_t{8} << 20;
 constexpr int64_t kSectionBytes = int64_t{32} << 20;
-constexpr int64_t kBytesOfColumn = 8;  // 2 of q, 2 of dO, 4 of dQ
 
 std::string refuse(const KernelRow& row, const Problem& problem, const DeviceInfo& device) {
     return tile_kernel_refusal(kernel_of(row), problem, device);
 }
 
-TileMap tiles_of(const Step& step, const BackwardShape& shape) {
-    const Sizes& sizes = step.sizes;
-    TileMap map;
-    map.tile_m = shape.tile_n;
-    map.num_heads = static_cast<int32_t>(sizes.num_heads_kv);
-    map.gqa_ratio = static_cast<int32_t>(std::max<int64_t>(sizes.gqa_ratio(), 1));
-    map.ragged = step.problem.has(Arg::kCuSeqlensK);
-    map.num_tiles =
-        map.ragged ? sizes.total_k / shape.tile_n + sizes.batch : ceil_div(sizes.max_seqlen_k, shape.tile_n);
-    map.num_sequences = map.ragged ? std::min<int64_t>(sizes.batch, 1) : sizes.batch;
-    map.batch = static_cast<int32_t>(sizes.batch);
-    map.num_splits = step.num_splits;
-    map.heads_per_section = static_cast<int32_t>(step.tiling.heads_per_section);
-    return map;
-}
-
 int64_t section_of(const Step& step) {
-    const Sizes& sizes = step.sizes;
-    const int64_t bytes = sizes.max_seqlen_q * sizes.gqa_ratio() * sizes.head_dim * kBytesOfColumn;
-    const int64_t sequences = step.problem.has(Arg::kCuSeqlensK) ? 1 : sizes.batch;
-    const int64_t wanted = is_positional(step.problem.mask) ? kSectionBytes : kEvenSectionBytes;
-    return std::clamp<int64_t>(wanted / std::max<int64_t>(bytes, 1), 1,
-                               std::max<int64_t>(sequences * sizes.num_heads_kv, 1));
+    return key_heads_in(is_positional(step.problem.mask) ? kSectionBytes : kEvenSectionBytes, step);
 }
 
 // Over how many blocks a group's query heads are divided: the fewest that leave no multiprocessor without a block.
 int32_t splits_for(const Step& step, const BackwardShape& shape, const DeviceInfo& device) {
     if (step.problem.exec.batch_invariant) return 1;  // the parts of a sum would depend on the batch
     const int64_t wanted = int64_t{shape.min_blocks} * device.cuda.num_multiprocessors;
-    const int64_t blocks = blocks_of(tiles_of(step, shape)), ratio = step.sizes.gqa_ratio();
+    const int64_t blocks = blocks_of(key_tile_map(step, shape.tile_n)), ratio = step.sizes.gqa_ratio();
     int64_t splits = 1;
     for (int64_t i = 2; i <= ratio && blocks * splits < wanted; ++i)
         if (ratio % i == 0) splits = i;
@@ -103,20 +80,16 @@ void layout(Step& step, const DeviceInfo& device) {
     step.workspace = layout.take_blocks();
 }
 
-// What the tensor pipe multiplies, zero columns included.
 double cost(const Step& step, const DeviceInfo& device) {
     const BackwardKernel& kernel = kernel_of(*step.row);
     const BackwardShape& shape = kernel.shape;
-    const Sizes& sizes = step.sizes;
-    const double pairs = visible_pairs(step.problem, sizes) * static_cast<double>(sizes.num_heads_q);
-    const Work work = {2 * pairs * (3 * shape.head_dim + 2 * shape.head_dim_v), work_of(step.problem, sizes).bytes};
-    const double filled =
-        static_cast<double>(blocks_of(tiles_of(step, shape))) / (device.cuda.num_multiprocessors * shape.min_blocks);
-    Rates rates = cuda_rates(device);
-    rates.flops_per_second *= (shape.tile_n >= 128 ? kReached : kReachedNarrow) *
-                              (kernel.has_modifiers ? kReachedOfModifiers : 1.0) *
-                              (step.problem.exec.batch_invariant ? 1.0 : std::clamp(filled, 1e-3, 1.0));
-    return kLaunchSeconds * kLaunches + roofline_seconds(work, rates);
+    BackwardEffort effort;
+    effort.columns = 3 * shape.head_dim + 2 * shape.head_dim_v;
+    effort.reached =
+        (shape.tile_n >= 128 ? kReached : kReachedNarrow) * (kernel.has_modifiers ? kReachedOfModifiers : 1.0);
+    effort.filled = static_cast<double>(blocks_of(key_tile_map(step, shape.tile_n))) /
+                    (device.cuda.num_multiprocessors * shape.min_blocks);
+    return backward_seconds(step, device, effort);
 }
 
 HeadDims backward_dims(const Step& step) {
@@ -136,7 +109,7 @@ Status launch(const Step& step, const Arguments& arguments) {
     const BackwardKernel& kernel = kernel_of(*step.row);
     BackwardParams params = backward_params(step, arguments);
     params.dims = backward_dims(step);
-    params.tiles = tiles_of(step, kernel.shape);
+    params.tiles = key_tile_map(step, kernel.shape.tile_n);
     params.score_scale = score_scale_of(step, kernel.has_modifiers);
     params.scratch.dq = arguments.at<float>(step.block("dq"));
     if (step.num_splits > 1) {

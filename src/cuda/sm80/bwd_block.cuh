@@ -4,6 +4,7 @@
 #pragma once
 
 #include "cuda/attend/kv_source.cuh"
+#include "cuda/attend/rows_of_keys.cuh"
 #include "cuda/sm80/bwd_traits.hpp"
 
 namespace tilewise::cuda::sm80 {
@@ -112,9 +113,7 @@ __device__ inline Interval rows_of_block(const BackwardParams& params, const Bac
     // Turns are counted by position alone (turn_of), so with an order a block comes to every tile that its bounds touch.
     if (params.scratch.order == nullptr) {
         if (is_empty(rows)) return {0, 0};
-        const Visibility& visibility = params.view.visibility;
-        if (visibility.key_begin.given() || visibility.key_end.given())
-            rows = explicit_rows<Traits>(params.view, block, rows, hulls);
+        if (has_row_intervals(params.view)) rows = explicit_rows<Traits>(params.view, block, rows, hulls);
     }
     const int32_t begin = rows.begin / kTileM * kTileM, end = (rows.end + kTileM - 1) / kTileM * kTileM;
     return {begin, max(begin, end)};
@@ -123,28 +122,9 @@ __device__ inline Interval rows_of_block(const BackwardParams& params, const Bac
 // Rows that see every key of [first_key, first_key + 32): tiles inside need no masking. Rows past the last query count: their q, dO, lse and
 // delta are zeros, so that they add nothing.
 __device__ inline Interval interior_rows(const AttentionView& view, const BackwardBlock& block, int32_t first_key) {
-    const IntervalMask& mask = block.mask;
     const Sequence& s = block.sequence;
-    if (view.visibility.key_begin.given() || view.visibility.key_end.given() || first_key + 32 > s.seqlen_k)
-        return {0, 0};
-    int32_t low = 0, high = s.seqlen_q;
-    while (low < high) {  // first row whose interval reaches the last key
-        const int32_t middle = low + (high - low) / 2;
-        if (detail::raw_end(mask, middle) >= first_key + 32)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    const int32_t begin = low;
-    high = s.seqlen_q;
-    while (low < high) {  // first row whose interval begins past the first key
-        const int32_t middle = low + (high - low) / 2;
-        if (detail::raw_begin(mask, middle) > first_key)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    return {begin, low == s.seqlen_q ? kMaxSeqlen : low};
+    if (has_row_intervals(view) || first_key + 32 > s.seqlen_k) return {0, 0};
+    return rows_that_see_all(block.mask, s.seqlen_q, {first_key, first_key + 32});
 }
 
 // How many blocks add to dQ of the row tile at `row` before this one: those of lower keys that visit it, by position.

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <vector>
 
-#include "core/cost.hpp"
 #include "core/validate.hpp"
 #include "core/view.hpp"
 #include "core/workspace.hpp"
@@ -28,7 +27,6 @@ BulkBackwardShape bulk_shape_of(const BackwardKernel& kernel) {
 // Of the tensor pipe's rate.
 constexpr double kReached = 0.55;
 constexpr double kModifiersReached = 0.25;
-constexpr int kLaunches = 3;
 
 std::string refuse(const KernelRow& row, const Problem& problem, const DeviceInfo& device) {
     if (std::string reason = bulk_refusal(problem, device); !reason.empty()) return reason;
@@ -45,19 +43,14 @@ void layout(Step& step, const DeviceInfo&) {
     step.workspace = layout.take_blocks();
 }
 
-// What the tensor pipe multiplies, zero columns included.
 double cost(const Step& step, const DeviceInfo& device) {
-    const BackwardKernel& kernel = kernel_of(*step.row);
-    const BackwardShape& shape = kernel.shape;
-    const Sizes& sizes = step.sizes;
-    const double pairs = visible_pairs(step.problem, sizes) * static_cast<double>(sizes.num_heads_q);
-    const Work work = {2 * pairs * (3 * shape.head_dim + 2 * shape.head_dim_v), work_of(step.problem, sizes).bytes};
-    const double filled =
-        static_cast<double>(blocks_of(key_tiles_map(step, kBackwardKeys))) / device.cuda.num_multiprocessors;
-    Rates rates = cuda_rates(device);
-    rates.flops_per_second *= (kernel.has_modifiers ? kModifiersReached : kReached) *
-                              (step.problem.exec.batch_invariant ? 1.0 : std::clamp(filled, 1e-3, 1.0));
-    return kLaunchSeconds * kLaunches + roofline_seconds(work, rates);
+    const auto& kernel = kernel_of(*step.row);
+    const auto& shape = kernel.shape;
+    BackwardEffort effort;
+    effort.columns = 3 * shape.head_dim + 2 * shape.head_dim_v;
+    effort.reached = kernel.has_modifiers ? kModifiersReached : kReached;
+    effort.filled = static_cast<double>(blocks_of(key_tile_map(step, kBackwardKeys))) / device.cuda.num_multiprocessors;
+    return backward_seconds(step, device, effort);
 }
 
 Status launch_epilogue(const BulkBackwardParams& params, const Step& step, const Arguments& arguments) {

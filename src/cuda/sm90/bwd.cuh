@@ -22,21 +22,7 @@ template <class Traits> __device__ __forceinline__ void backward(const BulkBackw
     extern __shared__ __align__(1024) unsigned char shared[];
     KeyBlock& block = *reinterpret_cast<KeyBlock*>(shared + Traits::kBlockOffset);
     const uint32_t base = ptx::shared_address(shared);
-    {
-        KeyBlock found;
-        if (!find_block<Traits>(params, blockIdx.x, found, reinterpret_cast<Interval*>(shared + Traits::kHullOffset)))
-            return;
-        if (threadIdx.x == 0) {
-            block = found;
-            BackwardBarriers<Traits>::init(base);
-            ptx::fence_barrier_init();
-            ptx::prefetch_tensor_map(&params.q);
-            ptx::prefetch_tensor_map(&params.k);
-            ptx::prefetch_tensor_map(&params.v);
-            ptx::prefetch_tensor_map(&params.grad_o);
-        }
-    }
-    __syncthreads();
+    if (!enter_key_block<Traits>(params, shared, block, [=] { BackwardBarriers<Traits>::init(base); })) return;
     const int warpgroup = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 128, 0);
     if (warpgroup == 0) {
         ptx::lower_registers<Traits::kProducerRegisters>();
@@ -46,7 +32,8 @@ template <class Traits> __device__ __forceinline__ void backward(const BulkBackw
         if (warp == 1 && threadIdx.x % 32 == 0) producer.run_sums();
     } else {
         ptx::raise_registers<Traits::kConsumerRegisters>();
-        BackwardConsumer<Traits> consumer = {params, block, base, {warpgroup - 1, static_cast<int>(threadIdx.x) % 128}};
+        BackwardConsumer<Traits> consumer = {
+            {base}, params, block, {warpgroup - 1, static_cast<int>(threadIdx.x) % 128}};
         consumer.run();
     }
 }

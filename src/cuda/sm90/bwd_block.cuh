@@ -4,6 +4,9 @@
 #pragma once
 
 #include "cuda/attend/row_tile.cuh"
+#include "cuda/attend/rows_of_keys.cuh"
+#include "cuda/ptx/bulk.cuh"
+#include "cuda/ptx/cluster.cuh"
 #include "cuda/sm90/bwd_params.hpp"
 #include "cuda/sm90/bwd_traits.hpp"
 
@@ -37,10 +40,6 @@ __device__ __forceinline__ BackwardStep step_after(BackwardStep step, Interval t
                                     : BackwardStep{step.tile - 1, step.head};
 }
 
-__device__ __forceinline__ bool has_row_intervals(const AttentionView& view) {
-    return view.visibility.key_begin.given() || view.visibility.key_end.given();
-}
-
 // Rows that see some key of [first, end), and rows that see all of them; a row past the last query counts as either.
 __device__ inline Interval rows_that_see_some(const BulkBackwardParams& params, const KeyBlock& b, Interval keys) {
     const int32_t seqlen_q = b.sequence.seqlen_q;
@@ -61,24 +60,7 @@ __device__ inline Interval rows_that_see_all(const BulkBackwardParams& params, c
         return {static_cast<int32_t>(clamp_to<int64_t>(begin, 0, kMaxSeqlen)),
                 end >= s.seqlen_q ? kMaxSeqlen : static_cast<int32_t>(max_of<int64_t>(end, 0))};
     }
-    int32_t low = 0, high = s.seqlen_q;
-    while (low < high) {  // first row whose interval reaches the last key
-        const int32_t middle = low + (high - low) / 2;
-        if (detail::raw_end(b.mask, middle) >= keys.end)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    const int32_t begin = low;
-    high = s.seqlen_q;
-    while (low < high) {  // first row whose interval begins past the first key
-        const int32_t middle = low + (high - low) / 2;
-        if (detail::raw_begin(b.mask, middle) > keys.begin)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    return {begin, low == s.seqlen_q ? kMaxSeqlen : low};
+    return cuda::rows_that_see_all(b.mask, s.seqlen_q, keys);
 }
 
 // Of the rows, those whose explicit intervals meet the block's keys; by all threads, ends with a barrier. `hull`: in shared memory.
@@ -131,6 +113,23 @@ __device__ inline bool find_block(const BulkBackwardParams& params, uint32_t num
         const Interval all = rows_that_see_all(params, b, {first, first + kGroupRows});
         b.interior[group] = {(all.begin + kTileM - 1) / kTileM, all.end / kTileM};
     }
+    return true;
+}
+
+// The start of a block: its first thread describes it in shared memory and makes its barriers. By all threads; false for one without keys.
+template <class Traits, class Init>
+__device__ __forceinline__ bool enter_key_block(const BulkBackwardParams& params, unsigned char* shared,
+                                                KeyBlock& block, Init init_barriers) {
+    KeyBlock found;
+    Interval* const hull = reinterpret_cast<Interval*>(shared + Traits::kHullOffset);
+    if (!find_block<Traits>(params, blockIdx.x, found, hull)) return false;
+    if (threadIdx.x == 0) {
+        block = found;
+        init_barriers();
+        ptx::fence_barrier_init();
+        for (const CUtensorMap* map : {&params.q, &params.k, &params.v, &params.grad_o}) ptx::prefetch_tensor_map(map);
+    }
+    __syncthreads();
     return true;
 }
 

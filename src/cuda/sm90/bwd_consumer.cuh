@@ -16,7 +16,9 @@
 
 namespace tilewise::cuda::sm90 {
 
-template <class Traits> struct BackwardConsumer {
+template <class Traits> struct BackwardConsumer : StepStages<Traits> {
+    using Stages = StepStages<Traits>;
+    using Stages::base, Stages::q, Stages::o, Stages::q_tile, Stages::o_tile, Stages::place_of;
     static constexpr BackwardShape kShape = Traits::kShape;
     static constexpr int kTileM = Traits::kTileM;
     using Element = typename Traits::Element;
@@ -24,7 +26,6 @@ template <class Traits> struct BackwardConsumer {
     using B = BackwardBarriers<Traits>;
     const BulkBackwardParams& params;
     const KeyBlock& block;
-    const uint32_t base;
     const GroupThread self;
 
     float dk[kShape.head_dim / 2], dv[kShape.head_dim_v / 2];
@@ -34,29 +35,13 @@ template <class Traits> struct BackwardConsumer {
     uint32_t ds[kTileM / 4];  // dS^T
     SignedPairs<Traits> x;    // of the step, from P to dS
 
-    // Rings by the number of a step.
-    __device__ __forceinline__ typename B::QRing q(uint32_t i) const { return {base + Traits::kQBarriers, i}; }
-    __device__ __forceinline__ typename B::ORing o(uint32_t i) const { return {base + Traits::kOBarriers, i}; }
     __device__ __forceinline__ typename B::DqRing dq(uint32_t i) const { return {base + Traits::kDqBarriers, i}; }
-    __device__ __forceinline__ uint32_t q_tile(uint32_t i) const {
-        return base + Traits::kQOffset + q(i).stage() * Traits::kQBytes;
-    }
-    __device__ __forceinline__ uint32_t o_tile(uint32_t i) const {
-        return base + Traits::kOOffset + o(i).stage() * Traits::kOBytes;
-    }
     __device__ __forceinline__ uint32_t ds_tile(uint32_t i) const {
         return base + Traits::kDsOffset + i % 2 * Traits::kDsBytes;
     }
     __device__ __forceinline__ uint32_t own_ds(uint32_t i) const {
         return ds_tile(i) + self.group * kTileM * kLineBytes;
     }
-    __device__ __forceinline__ StepPlace place_of(uint32_t i) const {
-        const uint32_t stage = q(i).stage();
-        return {base + Traits::kStepOffset + stage * 16, base + Traits::kSeenOffset + stage * Traits::kSeenBytes,
-                base + Traits::kLseOffset + stage * Traits::kStatBytes,
-                base + Traits::kDeltaOffset + o(i).stage() * Traits::kStatBytes};
-    }
-
     // This warpgroup's 64 rows of K or V, times a tile of Q or dO.
     template <int kDepth>
     __device__ __forceinline__ void issue_product(float (&to)[kTileM / 2], uint32_t keys, uint32_t rows) {

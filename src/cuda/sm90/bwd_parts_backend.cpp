@@ -19,32 +19,28 @@ namespace tilewise::cuda::sm90 {
 namespace {
 
 constexpr int64_t kSectionBytes = int64_t{32} << 20;  // q, dO and dQ of a section
-constexpr int64_t kBytesOfColumn = 8;                 // 2 of q, 2 of dO, 4 of dQ
 
-Status make_maps(const Step& step, const BulkBackwardShape& shape, BulkBackwardParams* params) {
-    const Problem& problem = step.problem;
+Status make_first_maps(const Step& step, const BulkBackwardShape& shape, BulkBackwardParams* params) {
     const AttentionView& view = params->base.view;
     const Gradients& grad = params->base.grad;
     const Box rows = {kPanelColumns, 1, shape.tile_m}, keys = {kPanelColumns, 1, shape.tile_keys};
     const Box group = {kPanelColumns, 1, kGroupRows};
-    struct Map {
-        Arg arg;
-        const HeadTensor& tensor;
-        const Box& box;
-        CUtensorMap* map;
-    };
-    const Map maps[] = {
-        {Arg::kQ, view.q, rows, &params->q},           {Arg::kK, view.k, keys, &params->k},
-        {Arg::kV, view.v, keys, &params->v},           {Arg::kGradO, grad.o, rows, &params->grad_o},
-        {Arg::kGradK, grad.k, group, &params->grad_k}, {Arg::kGradV, grad.v, group, &params->grad_v},
-    };
-    for (const Map& x : maps)
+    return make_maps(step.problem, {{Arg::kQ, view.q, rows, &params->q},
+                                    {Arg::kK, view.k, keys, &params->k},
+                                    {Arg::kV, view.v, keys, &params->v},
+                                    {Arg::kGradO, grad.o, rows, &params->grad_o},
+                                    {Arg::kGradK, grad.k, group, &params->grad_k},
+                                    {Arg::kGradV, grad.v, group, &params->grad_v}});
+}
+
+}  // namespace
+
+Status make_maps(const Problem& problem, std::initializer_list<BoxMap> maps) {
+    for (const BoxMap& x : maps)
         if (Status status = make_map(name_of(x.arg), problem[x.arg], x.tensor, x.box, x.map); !status.ok())
             return status;
     return {};
 }
-
-}  // namespace
 
 std::string bulk_refusal(const Problem& problem, const DeviceInfo& device) {
     if (device.cuda.compute_capability != 90) return "its instructions exist on compute capability 9.0 only";
@@ -66,27 +62,8 @@ int64_t row_tiles_of(const Step& step, int32_t tile_m) {
                                               : sizes.batch * ceil_div(sizes.max_seqlen_q, tile_m);
 }
 
-TileMap key_tiles_map(const Step& step, int32_t tile_keys) {
-    const Sizes& sizes = step.sizes;
-    TileMap map;
-    map.tile_m = tile_keys;
-    map.num_heads = static_cast<int32_t>(sizes.num_heads_kv);
-    map.gqa_ratio = static_cast<int32_t>(std::max<int64_t>(sizes.gqa_ratio(), 1));
-    map.ragged = step.problem.has(Arg::kCuSeqlensK);
-    map.num_tiles = map.ragged ? sizes.total_k / tile_keys + sizes.batch : ceil_div(sizes.max_seqlen_k, tile_keys);
-    map.num_sequences = map.ragged ? std::min<int64_t>(sizes.batch, 1) : sizes.batch;
-    map.batch = static_cast<int32_t>(sizes.batch);
-    map.heads_per_section = static_cast<int32_t>(step.tiling.heads_per_section);
-    return map;
-}
-
 int64_t backward_section_of(const Step& step) {
-    const Sizes& sizes = step.sizes;
-    if (!is_positional(step.problem.mask)) return 1;
-    const int64_t bytes = sizes.max_seqlen_q * sizes.gqa_ratio() * sizes.head_dim * kBytesOfColumn;
-    const int64_t sequences = step.problem.has(Arg::kCuSeqlensK) ? 1 : sizes.batch;
-    return std::clamp<int64_t>(kSectionBytes / std::max<int64_t>(bytes, 1), 1,
-                               std::max<int64_t>(sequences * sizes.num_heads_kv, 1));
+    return is_positional(step.problem.mask) ? key_heads_in(kSectionBytes, step) : 1;
 }
 
 void add_row_blocks(WorkspaceLayout& layout, const Step& step, int32_t tile_m, int32_t panels) {
@@ -104,7 +81,7 @@ Status fill_backward_params(const Step& step, const Arguments& arguments, const 
     BackwardParams& base = params->base;
     base = backward_params(step, arguments);
     base.dims = dims_of(step);
-    base.tiles = key_tiles_map(step, shape.tile_keys);
+    base.tiles = key_tile_map(step, shape.tile_keys);
     base.score_scale = score_scale_of(step, shape.has_modifiers);
     RowTiles& rows = params->rows;
     rows.lse_log2 = base.scratch.lse_log2;
@@ -121,7 +98,7 @@ Status fill_backward_params(const Step& step, const Arguments& arguments, const 
     const Visibility& visibility = base.view.visibility;
     const MaskSpec& mask = visibility.positional;
     params->is_band = mask.chunk == 0 && mask.block == 0 && mask.prefix == 0 && !visibility.prefix_lens.given();
-    return make_maps(step, shape, params);
+    return make_first_maps(step, shape, params);
 }
 
 Status launch_bulk_prologue(const BulkBackwardParams& params, const BulkBackwardShape& shape, const Step& step,

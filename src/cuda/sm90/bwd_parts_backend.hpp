@@ -1,18 +1,27 @@
 // What the host sides of the backward rows share.
 #pragma once
 
+#include <initializer_list>
 #include <string>
 
 #include "cuda/shared/parts.hpp"
 #include "cuda/sm90/bwd_rows_params.hpp"
+#include "cuda/sm90/maps_backend.hpp"
 
 namespace tilewise::cuda::sm90 {
 
 // Why tensors cannot be read and written in bulk, or the gradient of a bias not be made here; empty: nothing is wrong.
 std::string bulk_refusal(const Problem& problem, const DeviceInfo& device);
 
+struct BoxMap {
+    Arg arg;
+    const HeadTensor& tensor;
+    Box box;
+    CUtensorMap* map;
+};
+Status make_maps(const Problem& problem, std::initializer_list<BoxMap> maps);
+
 int64_t row_tiles_of(const Step& step, int32_t tile_m);
-TileMap key_tiles_map(const Step& step, int32_t tile_keys);
 // (sequence, head) pairs whose key tiles are interleaved, longest first, where rows are positional; else one head follows the other.
 int64_t backward_section_of(const Step& step);
 // What the prologue fills, `panels` of 64 columns of dq (0: no dq).

@@ -6,6 +6,12 @@
 
 namespace tilewise::cuda::sm90 {
 
+// A row tile's place: the sequence it is of, and its first row there.
+struct RowTilePlace {
+    int32_t batch = 0;
+    int32_t first_row = 0;
+};
+
 __device__ __forceinline__ RowTilePlace place_of_row_tile(const AttentionView& view, int32_t tile_m, int64_t tile) {
     const SequenceTable& table = view.sequences;
     if (table.cu_seqlens_q.given()) {

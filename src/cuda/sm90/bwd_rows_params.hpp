@@ -31,10 +31,4 @@ struct BulkEpilogueParams {
 const void* bulk_epilogue_entry(DType dtype, int32_t tile_m);
 inline int32_t bulk_epilogue_bytes(int32_t tile_m, int32_t panels) { return tile_m * panels * 128; }
 
-// A row tile's place: the sequence it is of, and its first row there.
-struct RowTilePlace {
-    int32_t batch = 0;
-    int32_t first_row = 0;
-};
-
 }  // namespace tilewise::cuda::sm90

@@ -17,6 +17,30 @@ namespace tilewise::cuda::sm90 {
 struct StepPlace {
     uint32_t step, seen, lse, delta;
 };
+// Where the tiles and numbers of a step lie, by the number of the step.
+template <class Traits> struct StepStages {
+    const uint32_t base;
+
+    __device__ __forceinline__ Ring<Traits::kShape.q_stages> q(uint32_t i) const {
+        return {base + Traits::kQBarriers, i};
+    }
+    __device__ __forceinline__ Ring<Traits::kShape.o_stages> o(uint32_t i) const {
+        return {base + Traits::kOBarriers, i};
+    }
+    __device__ __forceinline__ uint32_t q_tile(uint32_t i) const {
+        return base + Traits::kQOffset + q(i).stage() * Traits::kQBytes;
+    }
+    __device__ __forceinline__ uint32_t o_tile(uint32_t i) const {
+        return base + Traits::kOOffset + o(i).stage() * Traits::kOBytes;
+    }
+    __device__ __forceinline__ StepPlace place_of(uint32_t i) const {
+        const uint32_t stage = q(i).stage();
+        return {base + Traits::kStepOffset + stage * 16, base + Traits::kSeenOffset + stage * Traits::kSeenBytes,
+                base + Traits::kLseOffset + stage * Traits::kStatBytes,
+                base + Traits::kDeltaOffset + o(i).stage() * Traits::kStatBytes};
+    }
+};
+
 // What modifiers ask about a pair, beside its element's place.
 struct PairContext {
     const BulkBackwardParams& params;

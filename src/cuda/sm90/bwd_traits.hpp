@@ -44,7 +44,7 @@ template <class ElementT, class ScoreT, int... kNumbers> struct BackwardTraits {
     static constexpr int kDsBytes = kBackwardGroups * kTileM * kLineBytes;
     static constexpr int kDqBytes = kKPanels * kTileM * kPanelColumns * 4;
     static constexpr int kStatBytes = kTileM * 4;
-    static constexpr int kSeenBytes = kTileM * 2;  // SeenKeys of each row
+    static constexpr int kSeenBytes = kTileM * 2;  // what each row sees
     static constexpr int kVOffset = kKBytes;
     static constexpr int kQOffset = kVOffset + kVBytes;
     static constexpr int kOOffset = kQOffset + kShape.q_stages * kQBytes;

@@ -24,31 +24,18 @@ template <class Traits> __device__ __forceinline__ void init_key_barriers(uint32
     ptx::mbarrier_init(base + Traits::kLanding, 1);
 }
 
-template <class Traits> struct KeyPass {
+template <class Traits> struct KeyPass : StepStages<Traits> {
+    using Stages = StepStages<Traits>;
+    using Stages::base, Stages::q, Stages::o, Stages::q_tile, Stages::o_tile, Stages::place_of;
     static constexpr TwoPassShape kShape = Traits::kShape;
     static constexpr int kTileM = Traits::kTileM;
     using Element = typename Traits::Element;
     using Scores = typename WgmmaOf<Element, kTileM>::Type;
     const BulkBackwardParams& params;
     const KeyBlock& block;
-    const uint32_t base;
     const GroupThread self;  // group 0: both warpgroups have the same keys
 
-    __device__ __forceinline__ Ring<kShape.q_stages> q(uint32_t i) const { return {base + Traits::kQBarriers, i}; }
-    __device__ __forceinline__ Ring<kShape.o_stages> o(uint32_t i) const { return {base + Traits::kOBarriers, i}; }
     __device__ __forceinline__ Ring<2> pairs(uint32_t i) const { return {base + Traits::kPairBarriers, i}; }
-    __device__ __forceinline__ uint32_t q_tile(uint32_t i) const {
-        return base + Traits::kQOffset + q(i).stage() * Traits::kQBytes;
-    }
-    __device__ __forceinline__ uint32_t o_tile(uint32_t i) const {
-        return base + Traits::kOOffset + o(i).stage() * Traits::kOBytes;
-    }
-    __device__ __forceinline__ StepPlace place_of(uint32_t i) const {
-        const uint32_t stage = q(i).stage();
-        return {base + Traits::kStepOffset + stage * 16, base + Traits::kSeenOffset + stage * Traits::kSeenBytes,
-                base + Traits::kLseOffset + stage * Traits::kStatBytes,
-                base + Traits::kDeltaOffset + o(i).stage() * Traits::kStatBytes};
-    }
     __device__ __forceinline__ int32_t own_key() const { return self.thread / 32 * 16 + self.thread % 32 / 4; }
     // This thread's words of P, 16 bytes at a time.
     __device__ __forceinline__ uint32_t pair_words(uint32_t i) const {
@@ -219,17 +206,7 @@ template <class Traits> __device__ __forceinline__ void backward_keys(const Bulk
     extern __shared__ __align__(1024) unsigned char shared[];
     KeyBlock& block = *reinterpret_cast<KeyBlock*>(shared + Traits::kBlockOffset);
     const uint32_t base = ptx::shared_address(shared);
-    {
-        KeyBlock found;
-        if (!find_block<Traits>(params, blockIdx.x, found, reinterpret_cast<Interval*>(shared + Traits::kHullOffset)))
-            return;
-        if (threadIdx.x == 0) {
-            block = found;
-            init_key_barriers<Traits>(base);
-            ptx::fence_barrier_init();
-        }
-    }
-    __syncthreads();
+    if (!enter_key_block<Traits>(params, shared, block, [=] { init_key_barriers<Traits>(base); })) return;
     const int warpgroup = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 128, 0);
     if (warpgroup == 0) {
         ptx::lower_registers<Traits::kProducerRegisters>();
@@ -238,7 +215,7 @@ template <class Traits> __device__ __forceinline__ void backward_keys(const Bulk
         if (warp == 0) producer.run_loads();
     } else {
         ptx::raise_registers<Traits::kConsumerRegisters>();
-        KeyPass<Traits> pass = {params, block, base, {0, static_cast<int>(threadIdx.x) % 128}};
+        KeyPass<Traits> pass = {{base}, params, block, {0, static_cast<int>(threadIdx.x) % 128}};
         const uint32_t num_steps = static_cast<uint32_t>(block.num_steps());
         if (warpgroup == 1)
             pass.run_values(num_steps);

@@ -18,7 +18,7 @@ struct ForwardShape {
     int staged;      // 1: O leaves through shared memory; 0: from registers, where shared memory is full
     int turns;       // 1: warpgroups take turns to issue their products
     int skips;       // 1: a warpgroup skips key tiles that none of its rows sees
-    int finishes;    // 1: a row tile's last product does not go with the next one's first, which would wait for the only stage of Q
+    int finishes = 0;  // 1: a row tile's last product does not go with the next one's first, which would wait for the only stage of Q
 };
 
 constexpr int kGroupRows = 64;

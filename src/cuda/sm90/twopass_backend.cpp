@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <vector>
 
-#include "core/cost.hpp"
 #include "core/validate.hpp"
 #include "core/view.hpp"
 #include "core/workspace.hpp"
@@ -12,7 +11,6 @@
 #include "cuda/common/launch.hpp"
 #include "cuda/sm90/backward_backend.hpp"
 #include "cuda/sm90/bwd_parts_backend.hpp"
-#include "cuda/sm90/maps_backend.hpp"
 #include "cuda/sm90/twopass_traits.hpp"
 
 namespace tilewise::cuda::sm90 {
@@ -34,7 +32,6 @@ TwoPassKernel two_pass_kernel(const char* name, const void* (*entry)(), const vo
 // Of the tensor pipe's rate, which makes seven products for the five that are needed.
 constexpr double kReached = 0.65;
 constexpr double kModifiersReached = 0.25;
-constexpr int kLaunches = 3;
 
 std::string refuse(const KernelRow& row, const Problem& problem, const DeviceInfo& device) {
     const TwoPassKernel& kernel = kernel_of(row);
@@ -70,36 +67,23 @@ void layout(Step& step, const DeviceInfo&) {
 }
 
 double cost(const Step& step, const DeviceInfo& device) {
-    const TwoPassKernel& kernel = kernel_of(*step.row);
-    const TwoPassShape& shape = kernel.shape;
-    const Sizes& sizes = step.sizes;
-    const double pairs = visible_pairs(step.problem, sizes) * static_cast<double>(sizes.num_heads_q);
-    const Work work = {2 * pairs * (4 * shape.head_dim + 3 * shape.head_dim_v), work_of(step.problem, sizes).bytes};
-    const double filled =
-        static_cast<double>(blocks_of(key_tiles_map(step, kTwoPassTile))) / device.cuda.num_multiprocessors;
-    Rates rates = cuda_rates(device);
-    rates.flops_per_second *= (kernel.has_modifiers ? kModifiersReached : kReached) *
-                              (step.problem.exec.batch_invariant ? 1.0 : std::clamp(filled, 1e-3, 1.0));
-    return kLaunchSeconds * kLaunches + roofline_seconds(work, rates);
+    const auto& kernel = kernel_of(*step.row);
+    const auto& shape = kernel.shape;
+    BackwardEffort effort;
+    effort.columns = 4 * shape.head_dim + 3 * shape.head_dim_v;
+    effort.reached = kernel.has_modifiers ? kModifiersReached : kReached;
+    effort.filled = static_cast<double>(blocks_of(key_tile_map(step, kTwoPassTile))) / device.cuda.num_multiprocessors;
+    return backward_seconds(step, device, effort);
 }
 
 Status make_second_maps(const Step& step, const TwoPassShape& shape, BulkBackwardParams* params) {
     const Box rows = {kPanelColumns, 1, kTwoPassGroups * kGroupRows}, keys = {kPanelColumns, 1, shape.tile_n};
     const AttentionView& view = params->base.view;
-    struct Map {
-        Arg arg;
-        const HeadTensor& tensor;
-        const Box& box;
-        CUtensorMap* map;
-    };
-    const Map maps[] = {{Arg::kQ, view.q, rows, &params->second.q},
-                        {Arg::kGradO, params->base.grad.o, rows, &params->second.grad_o},
-                        {Arg::kK, view.k, keys, &params->second.k},
-                        {Arg::kV, view.v, keys, &params->second.v}};
-    for (const Map& x : maps)
-        if (Status status = make_map(name_of(x.arg), step.problem[x.arg], x.tensor, x.box, x.map); !status.ok())
-            return status;
-    return {};
+    QueryPassParams& second = params->second;
+    return make_maps(step.problem, {{Arg::kQ, view.q, rows, &second.q},
+                                    {Arg::kGradO, params->base.grad.o, rows, &second.grad_o},
+                                    {Arg::kK, view.k, keys, &second.k},
+                                    {Arg::kV, view.v, keys, &second.v}});
 }
 
 Status launch(const Step& step, const Arguments& arguments) {
